@@ -38,9 +38,9 @@ from haulout.kube.transports.h11_http import minimal_transport
 from haulout.providers.aws.instance_events import LIFECYCLE_GROUP, LIFECYCLE_HOOK, SHOWN_BY_IMDS, EventType
 from haulout.providers.http_fetch import http_fetch
 from haulout_sandbox.clouds.aws import AwsCloud
-from haulout_sandbox.clouds.azure import AzureCloud, server
+from haulout_sandbox.clouds.azure import AzureCloud
 from haulout_sandbox.clouds.http_server import serve_app
-from haulout_sandbox.clouds.server import AWS_METADATA_PREFIX, add_aws_metadata_route
+from haulout_sandbox.clouds.server import AWS_METADATA_PREFIX, add_aws_metadata_route, add_azure_metadata_route
 from support.expectations.eventually import eventually
 
 pytestmark = pytest.mark.real_time
@@ -288,9 +288,9 @@ async def an_agent(
 ) -> AsyncIterator[asyncio.subprocess.Process]:
     """Run an agent as a process, with a stand-in of Azure's metadata service."""
     app = web.Application()
-    server.add_routes(app, cloud)
+    add_azure_metadata_route(app, cloud)
     async with serve_app(app, socket.create_server(("127.0.0.1", 0))) as port:
-        place = f"http://127.0.0.1:{port}{server.PREFIX}/{machine}"
+        place = f"http://127.0.0.1:{port}/azure/{machine}"
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "haulout", "agent", "--kubeconfig", str(file), "--log-format=text"),
             env={

@@ -192,7 +192,7 @@ def test_requests_are_allowed_or_refused_alike(both: Both) -> None:
     compare(both, [("eve", "PATCH", "/api/v1/nodes/n1", {})], content_type=MERGE)
 
 
-def test_who_may_only_update_does_not_create(both: Both) -> None:
+def test_an_update_that_would_create_needs_the_create_permission(both: Both) -> None:
     leases = "/apis/coordination.k8s.io/v1/namespaces/shop/leases"
     lease = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "l"}, "spec": {}}
     compare(both, [("bob", "PUT", f"{leases}/l?dryRun=All", lease), ("dave", "PUT", f"{leases}/l?dryRun=All", lease)])

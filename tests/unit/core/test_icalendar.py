@@ -293,7 +293,7 @@ def test_what_is_wrong_or_not_understood_is_told_with_its_line(lines: list[str],
     assert problem.startswith(f"team.ics:{told}")
 
 
-def test_all_that_is_wrong_is_told_at_once() -> None:
+def test_all_problems_are_reported_at_once() -> None:
     found = problems(
         "DTSTART:tomorrow", "DTSTART:20260302T100000Z", "RRULE:FREQ=SECONDLY", "DTSTART;TZID=X:20260302T100000"
     )

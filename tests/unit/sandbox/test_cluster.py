@@ -77,7 +77,7 @@ def test_the_same_seed_gives_the_same_history() -> None:
     assert first == second
 
 
-async def test_events_tell_what_the_components_do(clock: Clock) -> None:
+async def test_components_record_events(clock: Clock) -> None:
     cluster = a_cluster(clock)
     async with cluster.running():
         cluster.api.put(a_workload("Deployment", "shop/cart", replicas=1))

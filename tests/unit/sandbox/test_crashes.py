@@ -93,7 +93,7 @@ def test_invariants_are_checked_on_the_history_of_each_run() -> None:
         assert_survives_crashes(two_nodes, operator=crash_safe_labeller, invariants=[strict])
 
 
-def test_what_fails_in_a_story_is_told_with_its_crash() -> None:
+def test_a_failing_scenario_is_reported_with_its_crash() -> None:
     async def story(stage: CrashRun) -> None:
         async with a_cluster(stage.clock).with_nodes(1).on_the_sandbox() as cluster:
             stage.start_operator(cluster.cluster)

@@ -6,7 +6,7 @@ from haulout_sandbox.https_server import HttpTimeouts
 
 
 @pytest.mark.parametrize(("timeout", "scaled"), [("30", "1800"), ("", "216000"), ("0", "216000"), ("x", "x")])
-def test_a_watch_lasts_as_long_for_who_watches(timeout: str, scaled: str) -> None:
+def test_a_watch_lasts_its_timeout_on_the_clock_of_the_client(timeout: str, scaled: str) -> None:
     query = (("watch", "1"), ("timeoutSeconds", timeout))
     assert dict(HttpTimeouts(60).scale_watch_timeout(query))["timeoutSeconds"] == scaled
     assert HttpTimeouts(1).scale_watch_timeout(query) == query

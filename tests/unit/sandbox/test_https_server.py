@@ -100,7 +100,7 @@ async def test_what_is_written_over_the_network_is_in_the_cluster(server: Listen
             await client.create(NODES, {"metadata": {}})
 
 
-async def test_selectors_and_odd_names_survive_the_journey(server: ListeningServer) -> None:
+async def test_selectors_and_unusual_names_are_transmitted_unchanged(server: ListeningServer) -> None:
     server.api.put(a_node("n1", labels={"pool": "a-b"}))
     server.api.put(a_node("n2"))
     async with server.client() as client:
@@ -122,7 +122,7 @@ async def test_a_cache_follows_over_the_network(server: ListeningServer) -> None
         following.cancel()
 
 
-async def test_it_stops_at_once_though_somebody_watches(server: ListeningServer) -> None:
+async def test_the_server_stops_at_once_with_open_watches(server: ListeningServer) -> None:
     async with asyncio.timeout(20), asyncio.TaskGroup() as tasks:
         async with server.client() as client:
             cache: Informer[Node] = Informer(client, ListWatch(NODES), transform=as_is)
@@ -131,7 +131,7 @@ async def test_it_stops_at_once_though_somebody_watches(server: ListeningServer)
         following.cancel()
 
 
-async def test_who_is_not_known_is_turned_away(server: ListeningServer) -> None:
+async def test_an_unknown_token_gets_401(server: ListeningServer) -> None:
     async with server.client(token="guess") as client:
         with pytest.raises(Unauthorized):
             await client.get(NODES, "n1")
@@ -146,7 +146,7 @@ async def test_a_body_that_is_too_large_is_refused_as_the_real_server_does(serve
         await client.create(NODES, a_node("n1"))
 
 
-async def test_users_are_told_apart_by_their_tokens(tmp_path: Path) -> None:
+async def test_a_token_identifies_its_user(tmp_path: Path) -> None:
     site = ListeningServer(tmp_path, rbac=True)
     async with site.client(token="eves") as client:
         with pytest.raises(Forbidden, match='User "eve" cannot get resource "nodes"'):
@@ -169,7 +169,7 @@ async def test_users_are_told_apart_by_their_tokens(tmp_path: Path) -> None:
             await client.get(NODES, "n1")
 
 
-async def test_a_server_that_is_down_hangs_up(server: ListeningServer) -> None:
+async def test_a_server_that_is_down_closes_the_connection(server: ListeningServer) -> None:
     async with server.client() as client, asyncio.TaskGroup() as tasks:
         await client.create(NODES, a_node("n1"))
         restart = tasks.create_task(server.api.restart(downtime=timedelta(seconds=1)))

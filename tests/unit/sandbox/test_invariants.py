@@ -145,7 +145,7 @@ def test_a_node_cordoned_by_a_person_must_stay_cordoned() -> None:
 
 
 @pytest.mark.parametrize(("mark", "blamed"), [("x", []), ("", ["a was uncordoned, which test had cordoned"])])
-def test_a_node_created_anew_with_the_mark_of_its_owners_is_still_theirs(mark: str, blamed: list[str]) -> None:
+def test_a_recreated_node_with_the_annotation_of_its_owners_still_belongs_to_them(mark: str, blamed: list[str]) -> None:
     history = cordon(ready_nodes("a"), "a").delete("nodes", "a", by="test")
     for node, owners, who in (a_node("a").ready().cordoned(), mark, "test"), (a_node("a").ready(), "", "operator"):
         node["metadata"] = {**node["metadata"], "annotations": {OWNERS: owners}}
@@ -221,7 +221,7 @@ def test_pods_of_daemon_sets_are_skipped_by_default() -> None:
     assert len(told(history, PodsLeaveByPolicy(operator=OURS, policy=DrainRules()))) == 1
 
 
-def test_deletion_while_the_ladder_says_evict_is_caught() -> None:
+def test_a_deletion_while_the_escalation_allows_only_eviction_is_caught() -> None:
     history = ready_nodes("a").put(a_cart()).put(leaving(a_cart()), by="operator", verb="delete")
     (found,) = told(history, PodsLeaveByPolicy(operator=OURS, policy=DrainRules()))
     assert "though the ladder says evict" in found
@@ -259,7 +259,7 @@ def test_an_eviction_below_a_budget_is_caught_and_one_within_is_not(budget: dict
     ]
 
 
-def test_a_pod_that_fell_ill_counts_against_a_budget_once_that_could_be_known() -> None:
+def test_an_unhealthy_pod_counts_against_a_budget_once_its_status_is_observable() -> None:
     ill = a_cart(3).running(ready=False)
     at_once = evict(four_carts(minAvailable=3).put(ill), a_cart(0))
     assert told(at_once, PodDisruptionBudgetsRespected()) == []
@@ -280,7 +280,7 @@ def test_pods_that_are_not_healthy_and_pods_of_others_may_go() -> None:
 GRACE = GracePeriodRespected(operator=OURS)
 
 
-def test_a_pod_that_its_kubelet_says_has_stopped_may_vanish_early() -> None:
+def test_a_pod_whose_kubelet_reports_that_it_stopped_may_be_deleted_early() -> None:
     history = ready_nodes("a").put(a_cart()).put(leaving(a_cart()), by="operator")
     history.advance(seconds=3).put(leaving(a_cart(), at="09:00:03", grace=0), by="kubelets")
     assert told(history.delete("pods", "shop/cart-0", by="kubelets"), GRACE) == []
@@ -362,7 +362,7 @@ def test_a_maintenance_that_neither_ends_nor_explains_itself_is_caught() -> None
     assert len(told(half, ENDS, until=EPOCH + timedelta(minutes=1))) == 1
 
 
-def test_a_maintenance_that_waits_must_look_again_when_it_said() -> None:
+def test_a_waiting_maintenance_must_be_requeued_at_its_time() -> None:
     history = WriteHistory().put(an_order("one", why=("budget", "shop/cart", EPOCH + HOUR)))
     assert told(history, ENDS, until=EPOCH + HOUR) == []
     assert told(history, ENDS, until=EPOCH + 2 * HOUR) == ["one wanted to look again at 10:00:00, and did not"]

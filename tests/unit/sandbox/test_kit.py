@@ -41,7 +41,7 @@ async def test_every_kind_of_workload_comes_up(clock: Clock) -> None:
         assert cluster.has("configmaps", "shop/settings")
 
 
-async def test_waiting_in_vain_tells_what_was_seen_and_what_happened_last(clock: Clock) -> None:
+async def test_a_timeout_reports_the_last_value_and_the_last_writes(clock: Clock) -> None:
     async with a_cluster(clock).with_nodes(1).with_deployment("shop/cart", replicas=2).running() as cluster:
         await cluster.cordon("n1")
         with pytest.raises(AssertionError) as caught:
@@ -92,7 +92,7 @@ async def test_a_bare_server_has_its_invariants_upheld_too(clock: Clock, check_i
         wrong.check()
 
 
-def test_a_write_is_told_in_one_line() -> None:
+def test_a_write_is_described_in_one_line() -> None:
     pod = a_pod("shop/cart-0").on("n1")
     history = WriteHistory().put(pod, by="me", verb="create").advance(seconds=1.5)
     history.put(pod.running(), by="kubelets").delete("pods", "shop/cart-0", by="kubelets").put(a_lease("shop/lock"))
@@ -105,7 +105,7 @@ def test_a_write_is_told_in_one_line() -> None:
     assert recent_writes(history, 1)[0].endswith("gone")
 
 
-def test_many_changes_are_told_in_short() -> None:
+def test_many_changes_are_summarized() -> None:
     names = [f"label-{number}" for number in range(9)]
     history = WriteHistory().put(a_node()).put(a_node().labelled(dict.fromkeys(names, "x")))
     history.put(a_node().labelled({"a": "x"} | dict.fromkeys(names, "y" * 50)))
@@ -113,7 +113,7 @@ def test_many_changes_are_told_in_short() -> None:
     assert recent_writes(history)[2].endswith("metadata.labels.label-4, and 4 more")
 
 
-def test_sentences_about_objects_add_up_and_change_nothing_that_was_said_before() -> None:
+def test_builders_add_fields_and_do_not_change_earlier_objects() -> None:
     deployment = a_deployment("shop/cart")
     plain = a_pod("shop/cart-0")
     pod = (

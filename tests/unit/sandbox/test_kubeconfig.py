@@ -49,7 +49,7 @@ def test_folders_that_others_use_stay(tmp_path: Path) -> None:
     assert [item.name for item in (tmp_path / "a").iterdir()] == ["other"]
 
 
-def test_a_second_one_hears_of_the_first(tmp_path: Path) -> None:
+def test_a_second_sandbox_names_the_first(tmp_path: Path) -> None:
     path = tmp_path / "kubeconfig"
     message = (
         rf"a sandbox is running already \(process {os.getpid()}\), with the kubeconfig {path}; .*--write-kubeconfig"
@@ -127,7 +127,7 @@ def test_a_file_that_is_not_a_sandboxs_is_not_touched(tmp_path: Path, content: s
     assert [item.name for item in tmp_path.iterdir()] == ["config"]
 
 
-def test_where_it_cannot_be_written_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unwritable_path_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UsageError, match=r"there is no folder .*/none; make it, or name another"):
         reserved(tmp_path / "none" / "kubeconfig").__enter__()
     with pytest.raises(UsageError, match=r"cannot write the kubeconfig .*: is a directory; name another"):

@@ -48,7 +48,7 @@ def history(sandbox: RunningSandbox) -> list[tuple[object, ...]]:
     ]
 
 
-def test_it_is_grown_up_when_it_is_seen_and_its_clock_is_right() -> None:
+def test_the_cluster_has_its_age_and_the_present_time_when_it_is_shown() -> None:
     def inspect(sandbox: RunningSandbox) -> None:
         now, pods = sandbox.cluster.clock.now(), sandbox.cluster.api.objects("pods")
         assert abs(now - RealClock().now()) < timedelta(seconds=5)

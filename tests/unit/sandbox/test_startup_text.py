@@ -45,7 +45,7 @@ def startup_lines(
     return click.unstyle(text).splitlines()
 
 
-def test_it_says_what_there_is_what_to_try_and_how_it_ends() -> None:
+def test_the_text_has_addresses_commands_to_try_and_how_to_stop() -> None:
     assert startup_lines() == [
         "Cluster     3 nodes in 2 zones, 5 pods, 2 disruption budgets",
         "Scenario    storm, seed 4",
@@ -62,7 +62,7 @@ def test_it_says_what_there_is_what_to_try_and_how_it_ends() -> None:
     ]
 
 
-def test_where_the_operator_answers_is_told_with_whom_to_ask() -> None:
+def test_the_text_has_the_address_of_the_operator_and_a_command_for_it() -> None:
     lines = startup_lines(with_operator=True, with_profiles=True, api="http://127.0.0.1:8080")
     assert "Dashboard   http://127.0.0.1:8080/" in lines
     assert "Operator    http://127.0.0.1:8080/api/v1/info and http://127.0.0.1:8080/metrics" in lines
@@ -84,7 +84,7 @@ def test_with_the_operator_an_order_is_tried_instead_of_a_drain() -> None:
     ]
 
 
-def test_where_nodes_are_machines_it_says_how_to_see_these() -> None:
+def test_the_text_of_an_openshift_scenario_shows_how_to_list_machines() -> None:
     loaded = parse(b"pools: [{name: a, cloud: aws, machines: MachineSet}]", file="s.yaml", name="storm")
     of_machines, of_records = "  kubectl get machines -n openshift-machine-api", "  kubectl get machinemaintenances -A"
     assert startup_lines(loaded=loaded, with_operator=True)[9:11] == [of_machines, of_records]
@@ -94,7 +94,7 @@ def test_where_nodes_are_machines_it_says_how_to_see_these() -> None:
     assert of_machines not in startup_lines(with_operator=True)
 
 
-def test_where_there_are_workload_clusters_it_says_how_to_reach_all_of_them() -> None:
+def test_the_text_has_the_context_of_each_workload_cluster() -> None:
     found = Overview(nodes=4, zones=2, pods=9, running=9, budgets=1, first_node="x", blocked=None)
     workloads = [
         sandbox_text.WorkloadClusterSummary(
@@ -132,7 +132,7 @@ def test_where_there_are_workload_clusters_it_says_how_to_reach_all_of_them() ->
     assert not any(label in line for line in startup_lines(workloads=workloads))
 
 
-def test_it_says_what_is_special() -> None:
+def test_the_text_names_what_is_special() -> None:
     shown = startup_lines(
         speed=60,
         has_kubectl=False,

@@ -17,7 +17,8 @@ from haulout_sandbox.clusterapi.objects import (
     MachineDrainRuleMachineSelector,
     MachineDrainRulePodSelector,
 )
-from haulout_sandbox.controllers.objects import LabelSelector, Pod
+from haulout_sandbox.controllers.objects import Pod
+from haulout_sandbox.nodes.pod_spec import LabelSelector
 
 _MIRROR_ANNOTATION = "kubernetes.io/config.mirror"
 _BY_LABEL = {

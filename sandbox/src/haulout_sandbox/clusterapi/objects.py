@@ -18,7 +18,8 @@ from haulout.api.clusterapi import CLUSTER_NAME, CONTROL_PLANE, GROUP, PAUSED, V
 from haulout.api.objects import Base, RawObject
 from haulout.api.resources import Resource
 from haulout.core import duration
-from haulout_sandbox.controllers.objects import DeploymentStrategy, LabelSelector, OwnedObject, RollingUpdateDeployment
+from haulout_sandbox.controllers.objects import DeploymentStrategy, OwnedObject, RollingUpdateDeployment
+from haulout_sandbox.nodes.pod_spec import LabelSelector
 
 SET_NAME = f"{GROUP}/set-name"
 DEPLOYMENT_NAME = f"{GROUP}/deployment-name"

@@ -89,7 +89,7 @@ async def warnings(api: InProcessTransport, method: str, path: str, body: Any, *
 # Definitions
 
 
-async def test_a_watch_sees_a_definition_become_established(cluster: ApiServer, api: InProcessTransport) -> None:
+async def test_a_watch_shows_a_definition_become_established(cluster: ApiServer, api: InProcessTransport) -> None:
     await define(api, NODE_MAINTENANCE_CRD)
     events = await watch(api, DEFINITIONS, resourceVersion="100")
     conditions = [
@@ -227,9 +227,7 @@ async def test_a_version_that_is_not_served_any_more_ends_its_watches(clock: Clo
 # Deletion of a definition
 
 
-async def test_a_definition_takes_its_objects_with_it_and_comes_back_empty(
-    cluster: ApiServer, api: InProcessTransport
-) -> None:
+async def test_a_deleted_definition_deletes_its_objects(cluster: ApiServer, api: InProcessTransport) -> None:
     await define(api, NODE_MAINTENANCE_CRD)
     await request_json(api, "POST", MAINTENANCES, a_maintenance())
     before = str(cluster.revision)
@@ -291,7 +289,7 @@ async def test_the_tests_own_hand_removes_a_definition_with_its_objects(
 # Objects
 
 
-async def test_the_tests_own_hand_knows_what_is_defined(cluster: ApiServer) -> None:
+async def test_a_test_can_put_objects_of_defined_kinds(cluster: ApiServer) -> None:
     cluster.put(MACHINE_MAINTENANCE_CRD)
     machine = {
         "apiVersion": "machinemaintenance.managed.openshift.io/v1alpha1",
@@ -310,7 +308,9 @@ async def test_the_tests_own_hand_knows_what_is_defined(cluster: ApiServer) -> N
     assert not cluster.has("machinemaintenances", "m")
 
 
-async def test_what_the_schema_does_not_know_is_dropped_and_told(cluster: ApiServer, api: InProcessTransport) -> None:
+async def test_unknown_fields_of_custom_resources_are_dropped_with_a_warning(
+    cluster: ApiServer, api: InProcessTransport
+) -> None:
     await define(api, NODE_MAINTENANCE_CRD)
     odd = a_maintenance() | {"spec": {"nodeName": "n1", "odd": 1, "more": 2}}
     assert await warnings(api, "POST", MAINTENANCES, odd) == [
@@ -435,7 +435,7 @@ async def test_fields_can_be_selected_that_the_definition_names(api: InProcessTr
     assert (code, status["message"]) == (400, "field label not supported: spec.tries")
 
 
-async def test_discovery_tells_of_all_versions_the_best_first(api: InProcessTransport) -> None:
+async def test_discovery_lists_all_versions_the_preferred_first(api: InProcessTransport) -> None:
     crd = with_versions(storage="v1alpha1")
     crd["spec"]["names"] |= {"shortNames": ["mn"], "categories": ["upkeep"], "singular": "notice"}
     await define(api, crd)

@@ -149,7 +149,7 @@ def test_everything_is_answered(request: Request) -> None:
 
 @given(request=requests)
 @settings(max_examples=100, deadline=None)
-def test_nobody_gets_further_than_nobody_may(request: Request) -> None:
+def test_no_random_request_exceeds_the_permissions_of_its_user(request: Request) -> None:
     server = DirectServer(rbac=True)
     before = server.api.revision
     response = server.handle(request, User("system:anonymous", ("system:unauthenticated",)))
@@ -249,7 +249,7 @@ async def test_a_body_that_is_too_large_is_refused_also_in_process(clock: Clock)
         )
 
 
-async def test_a_bug_in_the_server_is_told_and_logged_and_ends_nothing(
+async def test_a_bug_in_the_server_is_answered_with_500_and_logged(
     clock: Clock, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     api = ApiServer(clock).transport()

@@ -42,7 +42,7 @@ def test_the_index_leads_to_every_group_and_version() -> None:
 
 
 @pytest.mark.parametrize("path", ["/openapi/v3/apis/none/v1", "/openapi/v2", "/openapi/v3x", "/api/v1"])
-def test_elsewhere_is_nothing(path: str) -> None:
+def test_other_paths_have_no_document(path: str) -> None:
     assert openapi_document(BUILT_IN, path) is None
 
 
@@ -112,7 +112,7 @@ async def test_the_server_serves_it() -> None:
     assert missing.status == 404
 
 
-async def test_the_old_document_is_there_in_both_forms_and_knows_no_kind() -> None:
+async def test_openapi_v2_is_served_in_both_encodings_without_kinds() -> None:
     transport = ApiServer(VirtualClock()).transport("alice")
     response = await transport.send(Request(method="GET", path="/openapi/v2"))
     assert msgspec.json.decode(response.body) == {

@@ -61,7 +61,7 @@ async def test_unknown_kinds_and_unknown_groups_are_refused_in_different_ways(ap
     assert (answer.status, answer.headers["content-type"]) == (404, "text/plain; charset=utf-8")
 
 
-async def test_a_method_that_makes_no_sense_is_not_allowed(api: InProcessTransport) -> None:
+async def test_an_unknown_method_is_not_allowed(api: InProcessTransport) -> None:
     code, status = await request_json(api, "POST", "/api/v1/pods", a_pod())
     assert (code, status["reason"]) == (405, "MethodNotAllowed")
 
@@ -125,7 +125,7 @@ async def test_fields_select(cluster: ApiServer, api: InProcessTransport) -> Non
         (PODS, {"limit": "many"}, 'the parameter limit is no number: "many"'),
     ],
 )
-async def test_a_query_that_makes_no_sense_is_a_bad_request(
+async def test_an_invalid_query_is_a_bad_request(
     api: InProcessTransport, path: str, query: dict[str, str], message: str
 ) -> None:
     code, status = await request_json(api, "GET", path, **query)
@@ -175,7 +175,7 @@ async def test_a_page_after_compaction_is_expired_and_can_go_on_inconsistently(
     assert [item["metadata"]["name"] for item in rest["items"]] == ["c"]
 
 
-async def test_a_continue_token_says_what_a_real_one_says(cluster: ApiServer, api: InProcessTransport) -> None:
+async def test_a_continue_token_has_the_content_of_a_real_one(cluster: ApiServer, api: InProcessTransport) -> None:
     cluster.put(a_config_map("a"))
     cluster.put(a_config_map("b"))
     _, page = await request_json(api, "GET", CONFIG_MAPS, limit="1")
@@ -241,7 +241,7 @@ async def test_list_options_that_contradict_each_other_are_invalid(
 # Watching
 
 
-async def test_a_watch_tells_what_happened_since_its_revision(cluster: ApiServer, api: InProcessTransport) -> None:
+async def test_a_watch_sends_what_happened_since_its_revision(cluster: ApiServer, api: InProcessTransport) -> None:
     before = cluster.put(a_config_map("a"))["metadata"]["resourceVersion"]
     cluster.put(a_config_map("b"))
     cluster.put(a_config_map("a", new="yes"))
@@ -253,9 +253,7 @@ async def test_a_watch_tells_what_happened_since_its_revision(cluster: ApiServer
     assert events[0][1]["kind"] == "ConfigMap"
 
 
-async def test_a_watch_hears_what_happens_while_it_is_open(
-    cluster: ApiServer, api: InProcessTransport, clock: Clock
-) -> None:
+async def test_a_watch_gets_writes_while_it_is_open(cluster: ApiServer, api: InProcessTransport, clock: Clock) -> None:
     clock.call_at(clock.now() + timedelta(seconds=5), lambda: cluster.put(a_config_map("a")))
     request = Request(method="GET", path=CONFIG_MAPS, query=(("watch", "1"), ("resourceVersion", "100")))
     async with api.stream(request) as stream:
@@ -278,13 +276,13 @@ async def test_objects_that_start_or_stop_to_match_come_and_go(cluster: ApiServe
     assert (gone["labels"], gone["resourceVersion"]) == ({"on": "yes"}, "103")
 
 
-async def test_a_watch_of_one_namespace_hears_of_no_other(cluster: ApiServer, api: InProcessTransport) -> None:
+async def test_a_watch_of_one_namespace_gets_no_events_of_others(cluster: ApiServer, api: InProcessTransport) -> None:
     cluster.put(a_config_map("a") | {"metadata": {"name": "a", "namespace": "other"}})
     assert await watch(api, CONFIG_MAPS, resourceVersion="100") == []
     assert event_names(await watch(api, "/api/v1/configmaps", resourceVersion="100")) == [("ADDED", "a")]
 
 
-async def test_a_compacted_watch_is_told_so_in_an_event(cluster: ApiServer, api: InProcessTransport) -> None:
+async def test_a_compacted_watch_gets_410_in_an_event(cluster: ApiServer, api: InProcessTransport) -> None:
     cluster.put(a_config_map("a"))
     cluster.compact()
     ((kind, status),) = await watch(api, CONFIG_MAPS, resourceVersion="5", timeoutSeconds="600")
@@ -378,7 +376,7 @@ async def test_bookmarks_come_each_minute_and_before_the_end_once_the_revision_m
 # Discovery
 
 
-async def test_the_version_is_told(api: InProcessTransport) -> None:
+async def test_the_version_is_served(api: InProcessTransport) -> None:
     code, version = await request_json(api, "GET", "/version")
     assert (code, version["gitVersion"]) == (200, "v1.36.3")
     assert (await send(api, "GET", "/readyz")).body == b"ok"
@@ -408,7 +406,7 @@ async def test_plain_discovery_lists_groups_and_resources(api: InProcessTranspor
     assert [resource["name"] for resource in leases["resources"]] == ["leases"]
 
 
-async def test_aggregated_discovery_tells_all_at_once(api: InProcessTransport) -> None:
+async def test_aggregated_discovery_returns_all_kinds_at_once(api: InProcessTransport) -> None:
     media_type = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
     answer = await api.send(Request(method="GET", path="/api", accept=f"{media_type},application/json"))
     assert answer.headers["content-type"] == media_type
@@ -426,7 +424,9 @@ async def test_aggregated_discovery_tells_all_at_once(api: InProcessTransport) -
 # The test's own hand
 
 
-async def test_history_has_every_write_with_who_and_what(cluster: ApiServer, api: InProcessTransport) -> None:
+async def test_the_history_has_every_write_with_its_author_and_object(
+    cluster: ApiServer, api: InProcessTransport
+) -> None:
     cluster.put(a_node())
     await merge(api, f"{NODES}/n1", spec={"unschedulable": True})
     await request_json(api, "DELETE", f"{NODES}/n1")
@@ -449,7 +449,7 @@ async def test_what_a_test_holds_is_a_copy(cluster: ApiServer) -> None:
     assert cluster.get("nodes", "n1")["spec"] == {"unschedulable": True}
 
 
-async def test_put_replaces_and_keeps_who_the_object_is(cluster: ApiServer) -> None:
+async def test_put_replaces_an_object_and_keeps_its_uid(cluster: ApiServer) -> None:
     first = cluster.put(a_node())["metadata"]
     second = cluster.put(a_node(unschedulable=True))["metadata"]
     assert (first["uid"], first["creationTimestamp"]) == (second["uid"], second["creationTimestamp"])
@@ -457,7 +457,7 @@ async def test_put_replaces_and_keeps_who_the_object_is(cluster: ApiServer) -> N
     assert cluster.put(a_node())["metadata"]["uid"] != first["uid"]
 
 
-async def test_a_test_that_asks_for_what_is_not_there_is_told(cluster: ApiServer) -> None:
+async def test_an_unknown_object_in_a_test_is_an_error_with_its_name(cluster: ApiServer) -> None:
     with pytest.raises(KeyError, match="no nodes n1"):
         cluster.get("nodes", "n1")
     with pytest.raises(KeyError, match="no kind gadgets"):
@@ -466,7 +466,7 @@ async def test_a_test_that_asks_for_what_is_not_there_is_told(cluster: ApiServer
         cluster.put({"apiVersion": "v1", "kind": "Gadget", "metadata": {"name": "g"}})
 
 
-async def test_kinds_of_the_same_plural_are_told_apart_by_group(cluster: ApiServer) -> None:
+async def test_kinds_of_the_same_plural_are_distinguished_by_group(cluster: ApiServer) -> None:
     cluster.put({"apiVersion": "events.k8s.io/v1", "kind": "Event", "metadata": {"name": "e"}})
     assert [item["apiVersion"] for item in cluster.objects("events.events.k8s.io")] == ["events.k8s.io/v1"]
     assert [item["apiVersion"] for item in cluster.objects("events")] == ["v1"]

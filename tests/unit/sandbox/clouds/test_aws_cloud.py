@@ -126,7 +126,7 @@ async def test_heartbeats_do_not_prolong_it_beyond_the_longest(clock: Clock) -> 
         ),
     ],
 )
-async def test_what_makes_no_sense_is_refused_over_http(
+async def test_invalid_requests_are_refused_over_http(
     headers: dict[str, str], body: str, status: int, response_body: str
 ) -> None:
     async with serve(AwsCloud(RealClock()), host="127.0.0.1") as port, ClientSession() as session:

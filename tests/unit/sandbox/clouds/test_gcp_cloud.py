@@ -48,7 +48,7 @@ async def test_a_key_has_the_same_etag_as_long_as_it_says_the_same(clock: Clock)
     assert (await metadata(cloud, key)).headers["etag"] != etag
 
 
-async def test_who_waits_for_a_change_is_answered_then_or_when_the_time_is_over(clock: Clock) -> None:
+async def test_wait_for_change_answers_at_a_change_or_at_its_timeout(clock: Clock) -> None:
     cloud, key = a_cloud(clock), "instance/maintenance-event"
     etag = (await metadata(cloud, key)).headers["etag"]
     waiting = f"{key}?wait_for_change=true&last_etag={etag}&timeout_sec=60"
@@ -71,7 +71,7 @@ async def test_what_is_planned_is_not_known_before_anything_was(clock: Clock) ->
     assert (await metadata(cloud, key)).body == b"{}"
 
 
-async def test_maintenance_begins_once_for_each_request_and_only_if_it_may(clock: Clock) -> None:
+async def test_maintenance_starts_once_for_each_request_and_only_if_approved(clock: Clock) -> None:
     cloud = a_cloud(clock)
     perform = f"{INSTANCES}/n1/performMaintenance?requestId=6a6f1d8e-0000-4000-8000-000000000001"
     assert (await call_api(cloud, "POST", perform))[0] == 400
@@ -94,7 +94,7 @@ async def test_maintenance_can_be_simulated(clock: Clock) -> None:
     assert (await metadata(cloud, "instance/maintenance-event")).body == b"TERMINATE_ON_HOST_MAINTENANCE"
 
 
-async def test_who_has_no_token_or_an_old_one_is_sent_away(clock: Clock) -> None:
+async def test_a_missing_or_old_token_gets_401(clock: Clock) -> None:
     cloud = a_cloud(clock)
     token = {"Authorization": f"Bearer {cloud.access_tokens.issue()['access_token']}"}
     assert (await cloud.answer("GET", f"{INSTANCES}/n1", token)).status == 200

@@ -221,7 +221,7 @@ async def test_a_machine_that_is_not_to_be_drained_is_not(clock: Clock) -> None:
         assert pods(hub, "a/prod") == ["cart"]
 
 
-async def test_hooks_before_the_drain_hold_nobody_without_a_node(clock: Clock) -> None:
+async def test_pre_drain_hooks_do_not_hold_a_machine_without_a_node(clock: Clock) -> None:
     async with management_cluster(clock, "a/prod") as hub:
         await hub.create_machines("a/prod", replicas=0)
         await hub.patch("machinedeployments", "a/workers", spec={"replicas": 1})
@@ -231,7 +231,7 @@ async def test_hooks_before_the_drain_hold_nobody_without_a_node(clock: Clock) -
         await hub.eventually(lambda: not hub.has("machines", name), within=10 * SECOND)
 
 
-async def test_hooks_before_the_drain_hold_nobody_whose_cluster_is_deleted(clock: Clock) -> None:
+async def test_pre_drain_hooks_do_not_hold_machines_of_a_deleted_cluster(clock: Clock) -> None:
     async with management_cluster(clock, "a/prod") as hub:
         (name,) = await hub.create_machines("a/prod")
         await run_a_pod(hub, name, "cart")
@@ -309,7 +309,7 @@ async def test_a_machine_whose_node_is_not_well_is_not_ready(clock: Clock) -> No
         assert hub.machines("a/prod") == [name]
 
 
-async def test_what_a_node_is_told_by_others_stays_when_its_machine_is_noted(clock: Clock) -> None:
+async def test_labels_and_annotations_of_a_node_stay_when_its_machine_is_recorded(clock: Clock) -> None:
     async with management_cluster(clock, "a/prod") as hub:
         (name,) = await hub.create_machines("a/prod")
         node = hub.node(name)["metadata"]["name"]
@@ -376,7 +376,7 @@ async def test_hooks_before_the_drain_hold_a_control_plane_but_not_the_last_of_i
         await hub.eventually(lambda: hub.machines("a/prod"), becomes=[])
 
 
-async def test_pods_on_a_node_that_nobody_hears_of_are_waited_for_five_minutes(clock: Clock) -> None:
+async def test_pods_on_an_unreachable_node_are_evicted_after_five_minutes(clock: Clock) -> None:
     async with management_cluster(clock, "a/prod") as hub:
         (name,) = await hub.create_machines("a/prod")
         await run_a_pod(hub, name, "cart")
@@ -388,7 +388,7 @@ async def test_pods_on_a_node_that_nobody_hears_of_are_waited_for_five_minutes(c
         assert timedelta(minutes=5) <= clock.now() - started_at < timedelta(minutes=7)
 
 
-async def test_whoever_continues_after_a_crash_goes_on_where_the_one_before_stopped(clock: Clock) -> None:
+async def test_a_consumer_continues_after_a_crash_where_the_previous_one_stopped(clock: Clock) -> None:
     async with management_cluster(clock, "a/prod") as hub:
         before = await hub.create_machines("a/prod", replicas=3)
         await run_a_pod(hub, before[0], "cart")

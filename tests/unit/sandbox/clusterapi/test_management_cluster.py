@@ -76,7 +76,7 @@ async def test_a_deletion_waits_for_the_node_in_either_version(clock: Clock, ver
         assert hub.deletion_reason(other) == "WaitingForPreDrainHook"
 
 
-async def test_a_cluster_that_is_away_for_a_while_is_coupled_again(clock: Clock) -> None:
+async def test_a_cluster_that_was_unreachable_is_connected_again(clock: Clock) -> None:
     async with run_hub(clock, "a/prod") as (hub, found):
         name = await a_managed_machine(hub, "a/prod")
         workload = hub.workloads.get(cluster_key("a/prod"))

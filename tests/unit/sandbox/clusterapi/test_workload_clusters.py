@@ -83,7 +83,7 @@ async def test_a_secret_can_be_missing_for_a_while(clock: Clock) -> None:
             assert await nodes(client) == []
 
 
-async def test_a_cluster_that_hangs_answers_nothing_until_it_is_mended(clock: Clock) -> None:
+async def test_a_hanging_cluster_does_not_answer_until_its_connection_is_healed(clock: Clock) -> None:
     async with connected(clock) as (hub, client):
         registered_cluster(hub, A).break_connection(Outage.HANG)
         with pytest.raises(TimeoutError):
@@ -119,7 +119,7 @@ async def test_a_cluster_that_is_slow_answers_late(clock: Clock) -> None:
         assert clock.now() - started_at < timedelta(seconds=1)
 
 
-async def test_who_cannot_be_reached_does_not_refuse_a_token_either(clock: Clock) -> None:
+async def test_an_unreachable_cluster_does_not_refuse_tokens(clock: Clock) -> None:
     async with connected(clock) as (hub, client):
         await hub.kubeconfigs.rotate(A)
         registered_cluster(hub, A).break_connection(Outage.REFUSE)
@@ -136,7 +136,7 @@ async def test_what_befalls_the_line_is_not_felt_inside_the_cluster(clock: Clock
         assert ready["Ready"] == "True"
 
 
-async def test_a_machine_of_a_cluster_that_was_away_is_drained_when_it_is_back(clock: Clock) -> None:
+async def test_a_machine_of_an_unreachable_cluster_is_drained_when_it_is_reachable(clock: Clock) -> None:
     async with management_cluster(clock, "a/prod") as hub:
         (machine,) = await hub.create_machines("a/prod")
         node = hub.node(machine)["metadata"]["name"]
@@ -149,7 +149,7 @@ async def test_a_machine_of_a_cluster_that_was_away_is_drained_when_it_is_back(c
         assert not hub.cluster("a/prod").api.has("nodes", node)
 
 
-async def test_at_an_address_that_nobody_has_nobody_answers(clock: Clock) -> None:
+async def test_an_unknown_address_is_unreachable(clock: Clock) -> None:
     async with connected(clock) as (hub, client):
         hub.workloads.remove(A)
         with pytest.raises(Unreachable):
@@ -157,7 +157,7 @@ async def test_at_an_address_that_nobody_has_nobody_answers(clock: Clock) -> Non
 
 
 @pytest.mark.parametrize("text", [b"", b"[", b"{}", b"contexts: [{name: x}]\ncurrent-context: x\n"])
-async def test_what_is_no_kubeconfig_is_told_with_its_secret(clock: Clock, text: bytes) -> None:
+async def test_an_invalid_kubeconfig_is_reported_with_its_secret(clock: Clock, text: bytes) -> None:
     async with management_cluster(clock, "a/prod") as hub:
         with pytest.raises(KubeconfigError, match="secret a/prod-kubeconfig"):
             async with hub.workloads.connect(text, A):

@@ -117,7 +117,7 @@ async def test_selectors_and_taints_choose_the_nodes(world: ControllerCluster) -
     assert nodes(world) == ["n1"]
 
 
-async def test_an_untolerated_taint_keeps_new_pods_away_and_lets_running_ones_stay(world: ControllerCluster) -> None:
+async def test_an_untolerated_taint_prevents_new_pods_and_keeps_running_ones(world: ControllerCluster) -> None:
     async with world.running():
         await create(world)
         await world.settle()
@@ -177,7 +177,7 @@ async def test_a_pod_that_keeps_failing_is_replaced_ever_more_slowly(world: Cont
     assert 5 <= len(world.created_pods()) <= 12
 
 
-async def test_a_heartbeat_of_a_node_wakes_nobody(world: ControllerCluster) -> None:
+async def test_a_heartbeat_of_a_node_triggers_no_reconcile(world: ControllerCluster) -> None:
     async with world.running():
         await create(world)
         await world.settle()

@@ -78,7 +78,7 @@ async def test_pods_that_are_not_ready_are_not_healthy(world: ControllerCluster)
         assert counts(world) == (4, 9, 5, 9)
 
 
-async def test_a_budget_that_comes_to_select_pods_hears_of_their_changes(world: ControllerCluster) -> None:
+async def test_a_budget_whose_selector_changes_follows_the_pods_that_it_selects_now(world: ControllerCluster) -> None:
     async with world.running():
         await create(world, replicas=9, maxUnavailable=4)
         await world.patch(POD_DISRUPTION_BUDGETS, "cart", spec={"selector": {"matchLabels": {"app": "another"}}})
@@ -162,7 +162,7 @@ async def test_a_status_that_rests_on_an_older_one_never_takes_an_eviction_back(
             await world.client.evict(third, namespace=SHOP)
 
 
-async def test_a_pod_that_was_evicted_but_stays_counts_as_gone_for_two_minutes(world: ControllerCluster) -> None:
+async def test_an_evicted_pod_that_stays_counts_as_deleted_for_two_minutes(world: ControllerCluster) -> None:
     async with world.running():
         await create(world, replicas=3, minAvailable=1)
         await world.settle()

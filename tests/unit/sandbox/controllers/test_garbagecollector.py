@@ -123,7 +123,7 @@ async def test_what_has_another_owner_left_only_forgets_the_one_that_is_gone(wor
     ] == ["other"]
 
 
-async def test_what_was_orphaned_while_nobody_looked_is_found(world: ControllerCluster) -> None:
+async def test_objects_orphaned_during_an_outage_are_found(world: ControllerCluster) -> None:
     create_config_map(world, "lost", owners=("never-there",))
     async with world.running():
         await world.settle()
@@ -185,7 +185,7 @@ async def test_the_lease_of_a_node_goes_with_it(world: ControllerCluster) -> Non
     assert [lease["metadata"]["name"] for lease in world.cluster.objects("leases")] == ["n2"]
 
 
-async def test_a_lease_that_lost_its_node_while_nobody_looked_goes_too(world: ControllerCluster) -> None:
+async def test_a_lease_whose_node_was_deleted_during_an_outage_is_deleted(world: ControllerCluster) -> None:
     world.cluster.put(a_lease("n1", owner="uid-of-a-node-that-is-gone"))
     async with world.running():
         await world.settle(1)

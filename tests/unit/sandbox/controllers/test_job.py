@@ -43,7 +43,7 @@ async def test_a_job_runs_until_enough_pods_have_succeeded(world: ControllerClus
     assert not any(JOB_TRACKING_FINALIZER in pod["metadata"].get("finalizers", ()) for pod in world.all_pods())
 
 
-async def test_one_that_says_nothing_runs_once(world: ControllerCluster) -> None:
+async def test_a_job_without_completions_runs_once(world: ControllerCluster) -> None:
     async with world.running():
         await create(world)
         await world.settle(60)
@@ -122,7 +122,7 @@ async def test_a_drained_pod_counts_as_failed_and_is_replaced_at_once(world: Con
     assert condition_status(status(world), "Complete")[0] == "True"
 
 
-async def test_a_drain_does_not_count_if_the_policy_says_so(world: ControllerCluster) -> None:
+async def test_a_drain_does_not_count_as_a_failure_if_the_policy_ignores_it(world: ControllerCluster) -> None:
     world.kubelets.outcome = lambda _: ""
     rule = {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}
     async with world.running():

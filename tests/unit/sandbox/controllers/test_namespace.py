@@ -54,7 +54,7 @@ async def test_something_that_does_not_go_is_waited_for(world: ControllerCluster
     assert not world.cluster.has("namespaces", SHOP)
 
 
-async def test_a_namespace_that_nobody_deleted_is_left_alone(world: ControllerCluster) -> None:
+async def test_a_namespace_that_is_not_deleted_keeps_its_objects(world: ControllerCluster) -> None:
     async with world.running():
         await world.client.create(CONFIG_MAPS, a_config_map("settings"), namespace=SHOP)
         await world.settle(100)

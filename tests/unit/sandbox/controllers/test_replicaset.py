@@ -75,7 +75,7 @@ async def test_a_pod_that_could_not_be_let_go_of_is_when_anything_about_it_chang
         assert "ownerReferences" not in world.get("pods", name)["metadata"]
 
 
-async def test_there_are_as_many_pods_as_wanted_and_the_status_tells(world: ControllerCluster) -> None:
+async def test_there_are_as_many_pods_as_replicas_and_the_status_counts_them(world: ControllerCluster) -> None:
     async with world.running():
         await create(world, replicas=3)
         await world.settle()
@@ -203,7 +203,7 @@ async def test_watches_that_are_minutes_late_delete_no_pod_too_many(world: Contr
     assert len(world.all_pods()) == 4
 
 
-async def test_a_creation_that_nobody_answered_is_not_repeated(world: ControllerCluster) -> None:
+async def test_a_creation_without_an_answer_is_not_repeated(world: ControllerCluster) -> None:
     async with world.running():
         await world.settle(1)
         lost = world.transport.faults.fail_after_effect(method="POST", path="pods", times=2)
@@ -214,7 +214,7 @@ async def test_a_creation_that_nobody_answered_is_not_repeated(world: Controller
     assert len(world.created_pods()) == 3
 
 
-async def test_what_the_server_refuses_is_told_and_tried_again(world: ControllerCluster) -> None:
+async def test_a_refused_binding_is_reported_and_retried(world: ControllerCluster) -> None:
     world.transport.faults.fail_before_effect(method="POST", path="pods", response=403, times=2)
     async with world.running():
         await create(world, replicas=1)

@@ -70,7 +70,7 @@ async def test_pods_have_a_name_that_stays_and_the_labels_of_their_identity(worl
     assert world.object_names("controllerrevisions") == [revision]
 
 
-async def test_the_status_tells_how_many_there_are(world: ControllerCluster) -> None:
+async def test_the_status_counts_pods(world: ControllerCluster) -> None:
     async with world.running():
         await create(world, replicas=3)
         await world.settle()
@@ -117,7 +117,7 @@ async def test_pods_go_from_the_highest_down_one_at_a_time(world: ControllerClus
     assert world.min_over_history(count_ready_pods, since=since) == 1
 
 
-async def test_in_parallel_nobody_waits(world: ControllerCluster) -> None:
+async def test_parallel_pods_do_not_wait_for_each_other(world: ControllerCluster) -> None:
     world.kubelets.ready = lambda _: False
     async with world.running():
         await create(world, replicas=3, podManagementPolicy="Parallel")
@@ -167,7 +167,7 @@ async def test_below_the_partition_pods_keep_their_revision_also_when_they_are_r
     assert images(world) == ["2", "2", "2"]
 
 
-async def test_on_delete_a_pod_is_updated_when_somebody_deletes_it(world: ControllerCluster) -> None:
+async def test_with_on_delete_a_pod_is_updated_when_it_is_deleted(world: ControllerCluster) -> None:
     async with world.running():
         await create(world, replicas=2, updateStrategy={"type": "OnDelete"})
         await world.settle()
@@ -193,7 +193,7 @@ async def test_a_pod_is_made_only_when_the_one_of_its_name_is_really_gone(world:
     assert pod_changes(world, of="creation") == ["cart-0", "cart-1", "cart-1"]
 
 
-async def test_a_pod_that_ended_is_deleted_and_made_anew(world: ControllerCluster) -> None:
+async def test_a_finished_pod_is_deleted_and_recreated(world: ControllerCluster) -> None:
     async with world.running():
         await create(world, replicas=1)
         await world.settle()

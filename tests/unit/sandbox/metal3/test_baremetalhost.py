@@ -132,7 +132,7 @@ async def test_a_hard_one_is_quicker_than_a_soft_one(clock: Clock) -> None:
         assert hard < soft
 
 
-async def test_a_value_that_makes_no_sense_counts_as_soft_and_is_told(clock: Clock) -> None:
+async def test_an_invalid_reboot_value_means_soft_and_is_reported(clock: Clock) -> None:
     async with with_a_node(clock) as (hub, _):
         await hub.annotate("baremetalhosts", "a/r1", **{OUR_REBOOT_ANNOTATION: "hard!"})
         await hub.eventually(lambda: is_on(hub), becomes=False)

@@ -92,7 +92,7 @@ async def test_a_lease_is_renewed_at_every_heartbeat_and_the_status_every_five_m
         assert lease(world, "n1")["leaseDurationSeconds"] == 40
 
 
-async def test_what_pods_do_is_told_on_the_second(clock: Clock) -> None:
+async def test_pod_statuses_change_on_whole_seconds(clock: Clock) -> None:
     async with a_node_cluster(clock) as world:
         view = world.start(world.view())
         world.start(world.kubelets(view, "n1", delays=Delays()))
@@ -116,7 +116,7 @@ async def test_rare_heartbeats_make_long_leases(clock: Clock) -> None:
         assert len(world.api.history) < 24 * 13 + 10
 
 
-async def test_the_heartbeat_keeps_what_others_say_of_the_node(clock: Clock) -> None:
+async def test_a_heartbeat_keeps_conditions_of_other_writers(clock: Clock) -> None:
     async with a_node_cluster(clock) as world:
         view = world.start(world.view())
         world.start(world.kubelets(view, "n1"))
@@ -134,7 +134,7 @@ async def test_the_heartbeat_keeps_what_others_say_of_the_node(clock: Clock) -> 
         assert beats != {node["status"]["conditions"][1]["lastHeartbeatTime"]}
 
 
-async def test_a_heartbeat_that_rests_on_an_old_copy_overwrites_nobody(clock: Clock) -> None:
+async def test_a_heartbeat_from_a_stale_cache_overwrites_nothing(clock: Clock) -> None:
     async with a_node_cluster(clock) as world:
         view = world.start(world.view())
         world.start(world.kubelets(view, "n1", status_interval=MINUTE))
@@ -148,7 +148,7 @@ async def test_a_heartbeat_that_rests_on_an_old_copy_overwrites_nobody(clock: Cl
         assert kinds == ["MaintenancePlanned", "MemoryPressure", "DiskPressure", "PIDPressure", "Ready"]
 
 
-async def test_a_condition_that_somebody_spoils_is_put_right(clock: Clock) -> None:
+async def test_a_condition_that_another_client_changes_is_corrected(clock: Clock) -> None:
     async with a_node_cluster(clock) as world:
         view = world.start(world.view())
         world.start(world.kubelets(view, "n1"))
@@ -161,7 +161,7 @@ async def test_a_condition_that_somebody_spoils_is_put_right(clock: Clock) -> No
         assert len(world.api.get("nodes", "n1")["status"]["conditions"]) == 4
 
 
-async def test_an_ailing_node_says_so_until_it_is_well(clock: Clock) -> None:
+async def test_an_unhealthy_node_is_not_ready_until_it_is_healthy(clock: Clock) -> None:
     async with a_node_cluster(clock) as world:
         view = world.start(world.view())
         kubelets = world.start(world.kubelets(view, "n1"))
@@ -176,7 +176,7 @@ async def test_an_ailing_node_says_so_until_it_is_well(clock: Clock) -> None:
         assert world.node_ready("n1") == "True"
 
 
-async def test_a_node_that_somebody_deletes_stays_away_until_its_kubelet_is_started_again(clock: Clock) -> None:
+async def test_a_deleted_node_is_registered_again_only_when_its_kubelet_restarts(clock: Clock) -> None:
     async with a_node_cluster(clock) as world:
         view = world.start(world.view())
         kubelets = world.start(world.kubelets(view, "n1"))
@@ -490,7 +490,7 @@ async def test_a_pod_that_hangs_is_freed_by_a_reboot(clock: Clock) -> None:
         assert not world.has_pod("p")
 
 
-async def test_what_happens_is_told_by_events(clock: Clock) -> None:
+async def test_scheduling_is_recorded_as_events(clock: Clock) -> None:
     async with a_node_cluster(clock) as world:
         view = world.start(world.view())
         events = world.start(EventRecorder(world.client("events"), instance="k"))
@@ -552,7 +552,7 @@ def _write_log(world: NodeCluster) -> int:
 
 
 @pytest.mark.parametrize("fault", ["conflicts", "answers lost", "unavailable", "events late"])
-async def test_whatever_goes_wrong_on_the_way_pods_get_where_they_should(clock: Clock, fault: str) -> None:
+async def test_pods_are_bound_correctly_despite_any_transport_fault(clock: Clock, fault: str) -> None:
     async with a_node_cluster(clock) as world:
         view = world.start(world.view())
         world.start(world.kubelets(view, "n1", "n2"))

@@ -63,7 +63,7 @@ async def test_a_kubelet_that_falls_silent_is_noticed_and_one_that_speaks_again_
         assert world.is_pod_ready("p")
 
 
-async def test_a_node_that_lives_is_never_taken_for_dead(clock: Clock) -> None:
+async def test_a_live_node_never_becomes_unknown(clock: Clock) -> None:
     async with a_node_cluster(clock) as world:
         await start_lifecycle(world, "n1", "n2", heartbeat=3 * MINUTE, status_interval=HOUR)
         await world.pass_time(24 * HOUR)
@@ -80,7 +80,7 @@ async def test_the_grace_is_in_proportion_to_the_heartbeat(
         assert least <= await world.wait_until(lambda: world.node_ready("n1") == "Unknown", within=HOUR) <= most
 
 
-async def test_a_node_that_nobody_ever_spoke_for_is_noticed_too(clock: Clock) -> None:
+async def test_a_node_that_never_reported_a_status_becomes_unknown(clock: Clock) -> None:
     async with a_node_cluster(clock) as world:
         await start_lifecycle(world, "n1")
         world.create({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "stray"}, "spec": {}, "status": {}})
@@ -140,7 +140,7 @@ async def test_a_node_that_is_not_ready_is_tainted_as_such(clock: Clock) -> None
         assert world.taints("n1") == UNREACHABLE
 
 
-async def test_when_nobody_is_ready_nobody_is_made_to_leave(clock: Clock) -> None:
+async def test_no_pods_are_evicted_if_no_node_is_ready(clock: Clock) -> None:
     async with a_node_cluster(clock) as world:
         kubelets = await start_lifecycle(world, "n1", "n2")
         world.create(a_pod("p", on="n1", tolerations=for_seconds(60)))
@@ -181,7 +181,7 @@ async def test_the_taint_that_admission_gives_a_new_node_goes_when_it_is_ready(c
         assert world.taints("n1") == set()
 
 
-async def test_a_taint_that_somebody_adds_makes_pods_leave(clock: Clock) -> None:
+async def test_a_noexecute_taint_evicts_pods(clock: Clock) -> None:
     async with a_node_cluster(clock) as world:
         await start_lifecycle(world, "n1")
         half_a_minute = {"key": "repair", "operator": "Exists", "tolerationSeconds": 30}
@@ -218,7 +218,7 @@ def _write_log(world: NodeCluster) -> int:
 
 
 @pytest.mark.parametrize("answer", [409, 503])
-async def test_trouble_on_the_way_only_takes_time(clock: Clock, answer: int) -> None:
+async def test_transport_faults_only_delay_the_result(clock: Clock, answer: int) -> None:
     async with a_node_cluster(clock) as world:
         kubelets = await start_lifecycle(world, "n1", "n2")
         world.create(a_pod("p", on="n1", tolerations=for_seconds(60)))

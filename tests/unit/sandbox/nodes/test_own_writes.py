@@ -15,7 +15,7 @@ def pod_at(revision: int, *, uid: str = "") -> PodView:
     return msgspec.structs.replace(pod_view(a_pod("p"), uid=uid), resource_version=str(revision))
 
 
-def test_all_is_news_to_who_wrote_nothing() -> None:
+def test_every_event_needs_a_sync_without_own_writes() -> None:
     assert OwnWrites().must_sync(pod_at(1))
 
 
@@ -41,13 +41,13 @@ def test_a_newer_state_is_news_also_if_that_of_the_own_write_never_showed() -> N
     assert own.must_sync(pod_at(6))
 
 
-def test_the_own_write_is_news_to_who_has_more_to_do() -> None:
+def test_an_own_write_needs_a_sync_if_more_is_to_do() -> None:
     own = OwnWrites()
     own.record(pod_at(1), 5, must_sync_again=True)
     assert own.must_sync(pod_at(5))
 
 
-def test_who_looks_too_early_looks_again_when_the_own_write_shows() -> None:
+def test_a_stale_pass_is_repeated_when_the_cache_shows_the_own_write() -> None:
     own = OwnWrites()
     own.record(pod_at(1), 5, must_sync_again=False)
     assert own.has_unobserved_write(pod_at(1))
@@ -55,7 +55,7 @@ def test_who_looks_too_early_looks_again_when_the_own_write_shows() -> None:
     assert not own.has_unobserved_write(pod_at(5))
 
 
-def test_another_pod_of_the_same_name_is_news() -> None:
+def test_a_recreated_pod_of_the_same_name_needs_a_sync() -> None:
     own = OwnWrites()
     own.record(pod_at(1), 5, must_sync_again=False)
     assert not own.has_unobserved_write(pod_at(4, uid="another"))
@@ -69,7 +69,7 @@ def test_a_pod_that_is_gone_is_forgotten() -> None:
     assert own.must_sync(pod_at(1))
 
 
-def test_a_view_made_from_an_older_one_is_as_one_made_anew() -> None:
+def test_a_view_derived_from_the_previous_one_equals_a_new_one() -> None:
     def read(raw: RawObject, *, known: PodView | None) -> PodView:
         pod = msgspec.json.decode(msgspec.json.encode(raw), type=informers._Pod)
         return informers.pod_view_transform(lambda _: known)(pod)

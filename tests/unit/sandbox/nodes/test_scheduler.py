@@ -115,7 +115,7 @@ def test_a_taint_keeps_pods_off_that_do_not_tolerate_it(toleration: RawObject, f
     assert schedule(a_pod("p"), node).node is None
 
 
-def test_an_unschedulable_node_takes_only_who_tolerates_that() -> None:
+def test_an_unschedulable_node_gets_only_pods_that_tolerate_it() -> None:
     cordoned = node_view("n1", unschedulable=True)
     assert schedule(a_pod("p"), cordoned).node is None
     assert schedule(a_pod("p", tolerations=TOLERATE_ALL), cordoned).node == "n1"
@@ -253,7 +253,7 @@ def test_siblings_are_counted_in_zones_as_they_come_and_go_and_as_nodes_move() -
     assert cache.pods_per_zone(owner, zones) == {"a": 1}
 
 
-def test_who_fits_nowhere_is_told_why_in_the_words_of_kube_scheduler() -> None:
+def test_an_unschedulable_pod_gets_the_message_of_kube_scheduler() -> None:
     nodes = [node_view("n1", unschedulable=True), node_view("n2", cpu="1"), node_view("n3", cpu="1")]
     existing = {"n2": [a_pod("o", cpu="500m")]}
     assert schedule(a_pod("p", cpu="1"), nodes[0], nodes[1], existing=existing).failure_message == (
@@ -291,7 +291,7 @@ async def test_pods_are_bound_and_spread(clock: Clock) -> None:
         assert world.condition("pods", "p0", "PodScheduled")["status"] == "True"
 
 
-async def test_a_pod_that_fits_nowhere_is_told_so_and_goes_as_soon_as_it_fits(clock: Clock) -> None:
+async def test_an_unschedulable_pod_gets_a_condition_and_is_bound_as_soon_as_it_fits(clock: Clock) -> None:
     async with a_node_cluster(clock) as world:
         view = world.start(world.view())
         kubelets = world.start(world.kubelets(view, "n1"))
@@ -486,7 +486,7 @@ async def test_a_thousand_pods_that_fit_nowhere_are_looked_at_once(
         assert len(attempts) == 1
 
 
-def test_the_same_story_is_told_byte_for_byte() -> None:
+def test_the_same_seed_gives_the_same_history_byte_for_byte() -> None:
     async def story() -> list[Any]:
         clock = VirtualClock()
         async with a_node_cluster(clock) as world:

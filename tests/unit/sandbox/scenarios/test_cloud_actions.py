@@ -46,7 +46,7 @@ def messages(run: ScenarioRun) -> list[str]:
     return [message for _, message in run.log]
 
 
-async def test_nodes_say_which_machine_of_their_cloud_they_are(clock: Clock) -> None:
+async def test_nodes_have_the_provider_id_of_their_instance(clock: Clock) -> None:
     async with running_scenario(clock, "  []", base=TWO_CLOUDS) as run:
         oracle, amazon, plain = (run.node(f"{item}-01") for item in ("oracle", "amazon", "plain"))
         assert oracle["spec"]["providerID"] in run.scenario_cluster.fleet.oci.cloud.compute_service.instances
@@ -93,7 +93,7 @@ async def test_aws_announces_a_reboot_by_health_and_ec2_and_does_it(clock: Clock
 
 
 @pytest.mark.parametrize(("node", "to", "begins"), [("oracle-01", "5m", 310), ("amazon-01", "20s", 30)])
-async def test_what_is_moved_begins_at_its_new_time(clock: Clock, node: str, to: str, begins: int) -> None:
+async def test_rescheduled_maintenance_starts_at_its_new_time(clock: Clock, node: str, to: str, begins: int) -> None:
     lines = f"""
   - {{at: 1s, announce: {{name: x, nodes: {node}, in: 2m}}}}
   - {{at: 10s, move: {{name: x, in: {to}}}}}
@@ -106,7 +106,7 @@ async def test_what_is_moved_begins_at_its_new_time(clock: Clock, node: str, to:
         assert [at for at, _ in run.log] == [1, 10, begins]
 
 
-async def test_a_time_that_somebody_asked_the_cloud_for_counts(clock: Clock) -> None:
+async def test_a_time_that_a_client_of_the_cloud_requested_applies(clock: Clock) -> None:
     """As the operator does, when the calendar of a profile has no room for it."""
     async with running_scenario(clock, "  - {at: 1s, announce: {nodes: {}, in: 10m}}", base=TWO_CLOUDS) as run:
         await run.wait_until_second(5)
@@ -176,7 +176,7 @@ async def test_a_machine_that_is_terminated_is_gone_and_another_joins(clock: Clo
         assert run.log[-1] == (91, f"{pool}-03 joins in place of {pool}-01")
 
 
-async def test_a_stop_of_aws_is_also_told_as_the_instance_changes(clock: Clock) -> None:
+async def test_aws_also_announces_state_changes_of_a_stopped_instance(clock: Clock) -> None:
     lines = "  - {at: 1s, announce: {nodes: amazon-01, kind: Stop, in: 1s, for: 2m}}"
     async with running_scenario(clock, lines, base=TWO_CLOUDS) as run:
         before = boot(run, "amazon-01")
@@ -198,7 +198,7 @@ async def test_a_freeze_leaves_what_runs_and_a_migration_is_not_felt(clock: Cloc
         assert [boot(run, item) for item in ("amazon-01", "oracle-01")] == before
 
 
-async def test_the_cloud_asks_nobody_whether_the_node_is_empty(clock: Clock) -> None:
+async def test_the_cloud_starts_its_maintenance_on_occupied_nodes_too(clock: Clock) -> None:
     lines = """
   - {at: 1s, label: {nodes: oracle-01, labels: {team: web}}}
   - {at: 1m, announce: {nodes: oracle-01, in: 1s, for: 1m}}
@@ -270,7 +270,7 @@ async def test_plans_for_a_machine_that_is_gone_are_dropped(clock: Clock) -> Non
         assert stream_events(run) == ["SCHEDULED", "CANCELED"]
 
 
-async def test_what_a_cloud_cannot_do_is_told(clock: Clock) -> None:
+async def test_an_action_that_a_cloud_does_not_support_is_reported(clock: Clock) -> None:
     lines = """
   - {at: 1s, announce: {nodes: plain-01}}
   - {at: 2s, announce: {nodes: oracle-01, kind: Freeze}}
@@ -321,7 +321,7 @@ async def test_google_announces_a_reboot_and_does_it(clock: Clock) -> None:
         ]
 
 
-async def test_what_somebody_asks_google_to_begin_begins_early(clock: Clock) -> None:
+async def test_maintenance_that_a_client_of_google_requests_starts_early(clock: Clock) -> None:
     line = "  - {at: 1s, announce: {nodes: google-01, in: 3h, for: 2m, movable: true}}"
     async with running_scenario(clock, line, base=GOOGLE) as run:
         await run.wait_until_second(60)

@@ -68,7 +68,7 @@ async def test_a_rollout_goes_to_the_next_version_each_time(clock: Clock) -> Non
         await run.wait_until(lambda: {machine["spec"]["version"] for machine in machines(run).values()} == {"v1.36.5"})
 
 
-async def test_machines_that_are_deleted_are_told_step_by_step(clock: Clock) -> None:
+async def test_each_step_of_a_deleted_machine_is_reported(clock: Clock) -> None:
     async with running_scenario(clock, "  - {at: 1s, deleteMachines: {cluster: a/prod}}", base=BASE) as run:
         before = set(machines(run))
         await run.wait_until(lambda: len(set(machines(run)) - before) == 1 and len(machines(run)) == 2)
@@ -112,7 +112,7 @@ async def test_maintenance_is_requested_done_when_it_is_approved_and_over(clock:
         ]
 
 
-async def test_a_machine_that_goes_before_it_is_maintained_is_told(clock: Clock) -> None:
+async def test_a_machine_that_is_gone_before_its_maintenance_is_reported(clock: Clock) -> None:
     async with running_scenario(clock, "  - {at: 1s, maintain: {cluster: a/prod}}", base=BASE) as run:
         await run.wait_until_second(5)
         (name,) = (machine for machine, found in machines(run).items() if MAINTENANCE in found["metadata"]["labels"])
@@ -149,14 +149,14 @@ async def test_a_kubeconfig_can_be_rotated(clock: Clock) -> None:
         assert messages(run) == ["the kubeconfig of cluster a/prod is another: the token before is refused from now on"]
 
 
-async def test_what_fits_nothing_is_told(clock: Clock) -> None:
+async def test_a_selection_without_a_match_is_reported(clock: Clock) -> None:
     base = BASE.replace("count: 2", "count: 0")
     async with running_scenario(clock, "  - {at: 1s, deleteMachines: {cluster: a/prod}}", base=base) as run:
         await run.wait_until_second(5)
         assert messages(run) == ["deleted of a/prod: no Machine fits"]
 
 
-async def test_what_becomes_of_hosts_is_told(clock: Clock) -> None:
+async def test_changes_of_hosts_are_reported(clock: Clock) -> None:
     annotation = "metadata: {annotations: {reboot.metal3.io/me: ''}}"
     line = f"  - {{at: 1s, patch: {{kind: BareMetalHost, name: rack-01, namespace: b, patch: {{{annotation}}}}}}}"
     async with running_scenario(clock, line, base=BASE) as run:

@@ -95,7 +95,7 @@ def test_the_default_scenario_has_what_a_drain_meets() -> None:
     assert (len(nodes), len({node.zone for node in nodes})) == (30, 3)
 
 
-def test_a_workload_says_how_its_pods_behave() -> None:
+def test_a_workload_defines_how_its_pods_behave() -> None:
     found = workload_objects(
         scenario(
             POOL
@@ -221,7 +221,7 @@ def test_copies_are_numbered_and_each_has_its_own_pods() -> None:
         ("timeline: [{at: 1m, apply: {a: 1}}]", "timeline[0].apply: expected an object, found none: it lacks"),
     ],
 )
-def test_what_makes_no_sense_is_told_with_its_key(text: str, said: str) -> None:
+def test_invalid_values_are_reported_with_their_key(text: str, said: str) -> None:
     assert problem(text).startswith(said)
 
 
@@ -271,7 +271,7 @@ def test_what_makes_no_sense_is_told_with_its_key(text: str, said: str) -> None:
         ),
     ],
 )
-def test_pools_that_make_no_sense_are_told(text: str, said: str) -> None:
+def test_invalid_pools_are_reported(text: str, said: str) -> None:
     found = problems(text)
     assert len(found) == 1
     assert found[0].startswith(said)
@@ -289,7 +289,7 @@ def test_pools_that_make_no_sense_are_told(text: str, said: str) -> None:
         ("announce: {nodes: {pool: c}}", "announce.nodes.pool: there is no pool c; there are a, b"),
     ],
 )
-def test_what_a_cloud_cannot_do_is_told_with_its_key(happening: str, said: str) -> None:
+def test_an_unsupported_cloud_action_is_reported_with_its_key(happening: str, said: str) -> None:
     pools = "pools: [{name: a, cloud: oci}, {name: b, cloud: aws}]\ntimeline:\n"
     disk = "  - {at: 1m, announce: {nodes: {pool: b}, name: disk, kind: Freeze}}\n"
     found = problems(f"{pools}{disk}  - {{at: 2m, {happening}}}")
@@ -322,7 +322,7 @@ def test_what_a_cloud_cannot_do_is_told_with_its_key(happening: str, said: str) 
         ),
     ],
 )
-def test_workload_clusters_that_make_no_sense_are_told(text: str, said: str) -> None:
+def test_invalid_workload_clusters_are_reported(text: str, said: str) -> None:
     assert problems(f"pools: [{{name: a}}]\n{text}") == [f"s.yaml:2: {said}"]
 
 
@@ -338,12 +338,12 @@ def test_workload_clusters_that_make_no_sense_are_told(text: str, said: str) -> 
         ("cutOff: {cluster: t/prod, how: burn}", "cutOff.how: expected hang, refuse or slow, found 'burn'"),
     ],
 )
-def test_what_cannot_happen_to_workload_clusters_is_told_with_its_key(happening: str, said: str) -> None:
+def test_invalid_actions_on_workload_clusters_are_reported_with_their_key(happening: str, said: str) -> None:
     base = "pools: [{name: a}]\nclusters: [{name: prod, namespace: t, pools: [{name: w}]}]\ntimeline:\n"
     assert problems(f"{base}  - {{at: 2m, {happening}}}") == [f"s.yaml:4: timeline[0].{said}"]
 
 
-def test_all_that_is_wrong_is_told_at_once() -> None:
+def test_all_problems_are_reported_at_once() -> None:
     found = problems("pools:\n  - name: a\n  - name: a\nworkloads:\n  - {kind: Pod, name: b, replicas: 3}\n")
     assert [error.split(": ")[0] for error in found] == ["s.yaml:3", "s.yaml:5"]
 
@@ -368,7 +368,7 @@ def test_manifests_may_be_in_a_file_beside_the_scenario(tmp_path: Path) -> None:
         ("kind: Pod", "object 1 of more.yaml: expected an object, found none: it lacks apiVersion, metadata.name"),
     ],
 )
-def test_a_file_of_manifests_that_holds_none_is_told(tmp_path: Path, content: str, said: str) -> None:
+def test_a_file_without_manifests_is_reported(tmp_path: Path, content: str, said: str) -> None:
     (tmp_path / "more.yaml").write_text(content)
     found = problems(POOL + "manifests: [{file: more.yaml}]", folder=tmp_path)
     assert found[0].startswith(f"s.yaml:2: manifests[0].file: {said}")

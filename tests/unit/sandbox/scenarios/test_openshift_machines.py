@@ -72,7 +72,7 @@ async def test_machines_are_nodes_of_their_pool_and_instances_of_its_cloud(clock
             assert state(run, machine) == "running"
 
 
-async def test_what_is_announced_for_a_machine_that_somebody_replaces_is_dropped_at_once(clock: Clock) -> None:
+async def test_maintenance_of_a_replaced_machine_is_dropped_at_once(clock: Clock) -> None:
     line = "  - {at: 1s, announce: {nodes: {pool: worker, zone: b}, kind: Stop, in: 24h}}"
     async with running_scenario(clock, line, base=WORKERS) as run:
         await run.wait_until_second(5)
@@ -132,7 +132,7 @@ async def test_a_machine_that_is_deleted_before_it_is_a_node_leaves_no_instance_
         assert (state(run, early), nodes(run)) == ("terminated", ["worker-01", "worker-02", "worker-03"])
 
 
-async def test_what_somebody_makes_by_hand_gets_instances_of_the_cloud_as_well(clock: Clock) -> None:
+async def test_a_machine_set_that_a_user_creates_gets_cloud_instances(clock: Clock) -> None:
     async with running_scenario(
         clock, "  - {at: 3m, announce: {nodes: worker-04, kind: Stop, in: 1h}}", base=WORKERS
     ) as run:

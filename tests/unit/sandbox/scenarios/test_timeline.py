@@ -40,7 +40,7 @@ async def test_what_takes_longer_than_its_beat_skips_one(clock: Clock) -> None:
         assert started_at == [20, 60, 100]
 
 
-async def test_what_goes_wrong_is_told_and_the_story_goes_on(clock: Clock) -> None:
+async def test_a_failed_action_is_reported_and_the_timeline_continues(clock: Clock) -> None:
     lines = """
   - {at: 1s, reboot: {nodes: nobody}}
   - {at: 2s, delete: {kind: ConfigMap, name: none}}
@@ -178,7 +178,7 @@ async def test_a_choice_can_leave_out_nodes_that_run_something(clock: Clock) -> 
         assert (len(busy), cordoned) == (2, {"general-01", "general-02", "general-03"} - busy)
 
 
-async def test_a_choice_that_fits_nothing_says_so(clock: Clock) -> None:
+async def test_a_selection_that_matches_nothing_is_reported(clock: Clock) -> None:
     lines = "  - {at: 1s, reboot: {nodes: {zone: nowhere}}}\n  - {at: 2s, restart: {name: none}}"
     async with running_scenario(clock, lines) as run:
         await run.wait_until_second(3)
@@ -319,7 +319,7 @@ async def test_a_client_is_cut_off_for_a_while(clock: Clock, action: str) -> Non
         await run.wait_until(lambda: run.node_ready("general-01") == "True")
 
 
-async def test_connections_break_and_are_made_anew_at_once(clock: Clock) -> None:
+async def test_broken_connections_can_be_opened_again_at_once(clock: Clock) -> None:
     lines = "  - {at: 1s, disconnect: {}}\n  - {at: 2s, scale: {name: web, namespace: shop, replicas: 4}}"
     async with running_scenario(clock, lines) as run:
         await run.wait_until(lambda: len(run.pods("shop")) == 4)

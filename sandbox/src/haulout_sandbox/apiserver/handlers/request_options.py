@@ -9,7 +9,7 @@ from haulout_sandbox.apiserver.kinds.kind import JsonObject
 from haulout_sandbox.apiserver.patch.server_side_apply import APPLY_PATCH
 from haulout_sandbox.apiserver.request_paths import is_true, query_parameters
 from haulout_sandbox.apiserver.serializer.request_body import decode_delete_options, media_type
-from haulout_sandbox.apiserver.status import bad_request, invalid
+from haulout_sandbox.apiserver.status import bad_request, invalid, quote
 
 _MAX_MANAGER_LENGTH = 128
 _OPTIONS_KINDS = {"POST": "CreateOptions", "PUT": "UpdateOptions", "PATCH": "PatchOptions"}
@@ -70,7 +70,7 @@ def integer_parameter(query: Mapping[str, str], name: str) -> int:
     if text is None:
         return 0
     if not _INTEGER.fullmatch(text):
-        raise bad_request(f"the parameter {name} is no number: {field_errors.quote(text)}")
+        raise bad_request(f"the parameter {name} is no number: {quote(text)}")
     return int(text)
 
 

@@ -109,7 +109,7 @@ def test_null_leaves_the_default() -> None:
     assert cat == Cat(name="Tom")
 
 
-def test_all_that_is_wrong_is_told_at_once() -> None:
+def test_all_problems_are_reported_at_once() -> None:
     assert complaints(Cat, "lives: many\nnapTime: 1d\nmood: crss\nfriends: [[a]]\ntoys: [{}, 5]\nmeal: 60\n") == [
         "config:1: name: expected a text, found nothing",
         "config:1: lives: expected a whole number, found the text 'many'",

@@ -178,7 +178,7 @@ async def test_the_first_of_several_denials_is_the_answer(api: InProcessTranspor
     assert sorted(hooks.names) == ["a", "b"]
 
 
-async def test_warnings_reach_whoever_asked(api: InProcessTransport, hooks: RecordedWebhooks) -> None:
+async def test_warnings_reach_the_client(api: InProcessTransport, hooks: RecordedWebhooks) -> None:
     warning = {"allowed": True, "warnings": ['a "quoted" word', "a second"]}
     hooks.add(rule("nodes"), behaviour=lambda _: warning)
     answer = await send(api, "POST", "/api/v1/nodes", a_node())
@@ -319,7 +319,7 @@ async def test_a_webhook_that_is_down_counts_as_its_author_wants(
 
 
 @pytest.mark.parametrize(("policy", "code"), [("Fail", 500), ("Ignore", 201)])
-async def test_a_slow_webhook_is_waited_for_as_long_as_it_says(
+async def test_a_slow_webhook_is_awaited_for_its_timeout(
     api: InProcessTransport, hooks: RecordedWebhooks, clock: Clock, policy: str, code: int
 ) -> None:
     hooks.add(rule("nodes"), delay=20 * SECOND, timeoutSeconds=3, failurePolicy=policy)
@@ -340,7 +340,7 @@ async def test_validating_webhooks_think_at_the_same_time(
     assert (clock.now() - started_at).seconds == 2
 
 
-async def test_who_gives_up_while_a_webhook_thinks_has_changed_nothing(
+async def test_a_request_that_times_out_during_a_webhook_changes_nothing(
     cluster: ApiServer, api: InProcessTransport, hooks: RecordedWebhooks, clock: Clock
 ) -> None:
     hooks.add(rule("nodes"), delay=5 * SECOND)
@@ -529,7 +529,7 @@ async def test_wrong_types_in_a_configuration_are_refused(api: InProcessTranspor
     assert (await request_json(api, "POST", path, a_webhook_configuration("x") | {"webhooks": "none"}))[0] == 400
 
 
-async def test_a_status_that_webhooks_see_is_told_as_subresource(
+async def test_webhooks_see_a_status_write_as_subresource(
     cluster: ApiServer, api: InProcessTransport, hooks: RecordedWebhooks
 ) -> None:
     cluster.put(a_node())

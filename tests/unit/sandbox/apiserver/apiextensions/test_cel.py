@@ -29,7 +29,7 @@ def value_of(rule: str) -> Any:
         "self.name != 'a && !b || c'",
     ],
 )
-def test_this_is_true(rule: str) -> None:
+def test_supported_rules_are_evaluated(rule: str) -> None:
     assert value_of(rule) is True
 
 

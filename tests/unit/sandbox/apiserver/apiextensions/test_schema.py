@@ -99,7 +99,7 @@ def test_what_is_wrong_inside_is_named(spec: JsonObject, field: str) -> None:
     assert invalid_fields(VALUE, an_obj(spec=spec)) == [f"spec.{field}"]
 
 
-def test_everything_wrong_is_told_at_once() -> None:
+def test_all_errors_are_reported_at_once() -> None:
     found = VALUE.validation_causes(an_obj(spec={"whole": "x", "choice": "z", "nested": {}}))
     assert [(cause["field"], cause["reason"]) for cause in found] == [
         ("spec.choice", "FieldValueNotSupported"),
@@ -222,7 +222,7 @@ def test_a_null_gets_the_default_unless_it_is_allowed() -> None:
     }
 
 
-def test_what_the_schema_does_not_know_is_pruned_and_named() -> None:
+def test_unknown_fields_are_pruned_and_named() -> None:
     template = {"apiVersion": "v1", "kind": "X", "metadata": {"name": "n"}, "spec": {"a": "b", "c": 1}}
     obj = an_obj(spec={"items": [{"a": "x", "b": 1}], "free": {"any": {"thing": 1}}, "template": template}, more=1)
     kept, unknown = DEFAULT.prune(obj)

@@ -77,7 +77,7 @@ async def test_a_transport_without_a_user_is_an_administrators(cluster: ApiServe
     assert cluster.history[-1].username == "operator"
 
 
-async def test_rights_come_and_go_with_roles_and_bindings(cluster: ApiServer) -> None:
+async def test_permissions_change_with_roles_and_bindings(cluster: ApiServer) -> None:
     api = cluster.transport(user=EVE)
     status, response_body = await request_json(api, "GET", "/api/v1/nodes")
     assert (status, response_body["message"]) == (
@@ -94,7 +94,7 @@ async def test_rights_come_and_go_with_roles_and_bindings(cluster: ApiServer) ->
     assert await code(api, "GET", "/api/v1/nodes", watch="1", timeoutSeconds="1") == 403
 
 
-async def test_a_write_that_was_allowed_is_refused_when_the_right_is_gone(cluster: ApiServer) -> None:
+async def test_an_allowed_write_is_refused_after_the_permission_is_removed(cluster: ApiServer) -> None:
     allow(cluster, a_rule("create", "configmaps"))
     api = cluster.transport(user=EVE)
     assert [await code(api, "POST", MAPS, a_config_map(name)) for name in ("a", "b")] == [201, 201]
@@ -105,14 +105,14 @@ async def test_a_write_that_was_allowed_is_refused_when_the_right_is_gone(cluste
     assert await code(api, "DELETE", f"{MAPS}/a") == 200
 
 
-async def test_our_client_hears_that_it_is_forbidden(cluster: ApiServer, clock: Clock) -> None:
+async def test_a_client_without_permission_gets_forbidden(cluster: ApiServer, clock: Clock) -> None:
     api = cluster.transport("operator", user=service_account_user("haulout", "operator"))
     client = Client(api, clock=clock, random=Random(1))
     with pytest.raises(Forbidden, match="system:serviceaccount:haulout:operator"):
         await client.get(NODES, "n1")
 
 
-async def test_who_may_only_update_does_not_create(cluster: ApiServer) -> None:
+async def test_an_update_that_would_create_needs_the_create_permission(cluster: ApiServer) -> None:
     allow(cluster, a_rule("update patch", "leases", "coordination.k8s.io"))
     leases = "/apis/coordination.k8s.io/v1/namespaces/shop/leases"
     status, response_body = await request_json(
@@ -134,7 +134,7 @@ async def test_the_first_roles_are_objects_like_others(cluster: ApiServer) -> No
     assert not cluster.has("clusterroles", "view")
 
 
-async def test_a_request_is_made_in_the_name_of_whom_its_headers_name(cluster: ApiServer) -> None:
+async def test_a_request_acts_as_the_impersonated_user(cluster: ApiServer) -> None:
     cluster.put(a_node())
     allow(cluster, a_rule("delete", "nodes"), user="jane")
     as_jane = [("Impersonate-User", "jane")]
@@ -156,7 +156,7 @@ async def test_a_request_is_made_in_the_name_of_whom_its_headers_name(cluster: A
     )
 
 
-async def test_the_place_of_another_is_not_for_everybody(cluster: ApiServer) -> None:
+async def test_impersonation_needs_a_permission(cluster: ApiServer) -> None:
     allow(cluster, {**a_rule("impersonate", "users"), "resourceNames": ["jane"]}, a_rule("list", "nodes"))
     api = cluster.transport(user=EVE)
     assert (await send_as(api, "/version", [("Impersonate-User", "jane")]))[0] == 200
@@ -169,7 +169,7 @@ async def test_the_place_of_another_is_not_for_everybody(cluster: ApiServer) -> 
     assert (status, "without impersonating a user name" in response_body["message"]) == (400, True)
 
 
-async def test_constrained_impersonation_says_whom_and_for_what(cluster: ApiServer) -> None:
+async def test_constrained_impersonation_limits_users_and_actions(cluster: ApiServer) -> None:
     user_rule = a_rule("impersonate:user-info", "users", "authentication.k8s.io")
     allow(cluster, user_rule, a_rule("impersonate-on:user-info:list", "nodes"))
     cluster.put(a_role(a_rule("list get", "nodes"), name="janes"))
@@ -182,7 +182,7 @@ async def test_constrained_impersonation_says_whom_and_for_what(cluster: ApiServ
     assert 'User "eve" cannot impersonate-on:user-info:get resource "nodes"' in response_body["message"]
 
 
-async def test_a_token_lives_as_long_as_it_says_and_as_its_account(cluster: ApiServer, clock: Clock) -> None:
+async def test_a_token_expires_at_its_time_or_with_its_account(cluster: ApiServer, clock: Clock) -> None:
     admin = cluster.transport()
     account = {"metadata": {"name": "robot"}}
     assert await code(admin, "POST", ACCOUNTS, account) == 201
@@ -205,7 +205,7 @@ async def test_a_token_lives_as_long_as_it_says_and_as_its_account(cluster: ApiS
         cluster.authenticate(long)
 
 
-async def test_who_gets_a_token_for_an_account_is_a_matter_of_rights(cluster: ApiServer) -> None:
+async def test_a_token_request_needs_a_permission(cluster: ApiServer) -> None:
     assert await code(cluster.transport(), "POST", ACCOUNTS, {"metadata": {"name": "robot"}}) == 201
     api = cluster.transport(user=EVE)
     assert await code(api, "POST", f"{ACCOUNTS}/robot/token", {}) == 403
@@ -214,7 +214,7 @@ async def test_who_gets_a_token_for_an_account_is_a_matter_of_rights(cluster: Ap
     assert await code(api, "POST", f"{ACCOUNTS}/other/token", {}) == 404
 
 
-async def test_nobody_is_somebody_where_rights_are_asked_for(cluster: ApiServer, clock: Clock) -> None:
+async def test_a_request_without_a_token_is_anonymous_with_rbac(cluster: ApiServer, clock: Clock) -> None:
     assert cluster.authenticate("").name == "system:anonymous"
     with pytest.raises(StatusError, match="Unauthorized"):
         ApiServer(clock).authenticate("")
@@ -253,7 +253,7 @@ async def test_reviews_ask_the_same_policy(cluster: ApiServer) -> None:
     assert await code(cluster.transport(), "GET", path) == 405
 
 
-async def test_two_users_on_one_line_share_its_fate(cluster: ApiServer) -> None:
+async def test_two_users_of_one_transport_share_its_faults(cluster: ApiServer) -> None:
     transport = cluster.transport("line")
     other = transport.acting_as(EVE)
     assert await code(other, "GET", "/api/v1/nodes") == 403

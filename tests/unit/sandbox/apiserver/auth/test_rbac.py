@@ -208,7 +208,7 @@ def test_everybody_may_discover_and_ask_about_themselves() -> None:
         ("PATCH", "/apis/apps/v1/namespaces/x/deployments/d", {}, "patch", ("apps", "deployments", "", "d", "x")),
     ],
 )
-def test_a_request_says_by_its_path_what_it_wants(
+def test_the_path_of_a_request_determines_its_attributes(
     method: str, path: str, query: dict[str, str], verb: str, expected: tuple[str, ...]
 ) -> None:
     attributes = request_attributes(EVE, method, path, query)
@@ -252,7 +252,7 @@ def test_other_paths_are_about_no_resource(path: str) -> None:
         ("GET", "/logs/a", 'forbidden: User "eve" cannot get path "/logs/a"'),
     ],
 )
-def test_a_refusal_says_who_cannot_do_what_where(method: str, path: str, message: str) -> None:
+def test_a_refusal_names_user_verb_resource_and_namespace(method: str, path: str, message: str) -> None:
     status = forbidden_status(request_attributes(EVE, method, path))
     assert (status["code"], status["reason"], status["message"]) == (403, "Forbidden", message)
 

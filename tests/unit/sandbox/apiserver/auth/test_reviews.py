@@ -42,7 +42,7 @@ POLICY = Policy(
 )
 
 
-def test_a_question_about_somebody_comes_back_with_the_answer() -> None:
+def test_a_review_returns_its_spec_and_the_answer() -> None:
     body = {"metadata": {"creationTimestamp": None}, "spec": {"user": "eve", "resourceAttributes": LIST_PODS}}
     assert subject_access_review(body, authorizer=POLICY) == {
         "kind": "SubjectAccessReview",
@@ -55,7 +55,7 @@ def test_a_question_about_somebody_comes_back_with_the_answer() -> None:
     assert subject_access_review(body, authorizer=POLICY)["status"] == {"allowed": False}
 
 
-def test_a_question_about_oneself_is_about_the_caller_whatever_it_says() -> None:
+def test_a_self_review_is_about_the_caller_whatever_its_spec_has() -> None:
     body = {"spec": {"user": "bob", "nonResourceAttributes": {"path": "/logs/a", "verb": "get"}}}
     answered = self_subject_access_review(body, EVE, authorizer=POLICY)
     assert answered["status"] == {"allowed": True}
@@ -77,14 +77,14 @@ def test_a_question_about_oneself_is_about_the_caller_whatever_it_says() -> None
         ({"spec": [1]}, 400, "cannot be handled: spec"),
     ],
 )
-def test_a_question_that_makes_no_sense_is_refused(body: JsonObject, code: int, message: str) -> None:
+def test_an_invalid_review_is_refused(body: JsonObject, code: int, message: str) -> None:
     with pytest.raises(StatusError) as raised:
         subject_access_review(body, authorizer=POLICY)
     assert raised.value.status["code"] == code
     assert message in raised.value.status["message"]
 
 
-def test_one_may_ask_for_all_ones_rights_in_a_namespace() -> None:
+def test_a_rules_review_lists_the_permissions_in_a_namespace() -> None:
     status = self_subject_rules_review({"spec": {"namespace": "shop"}}, EVE, authorizer=POLICY)["status"]
     assert status == {
         "resourceRules": [{"verbs": ["list"], "apiGroups": [""], "resources": ["pods"]}],
@@ -102,7 +102,7 @@ def test_without_authorization_everything_is_allowed() -> None:
     assert status["nonResourceRules"] == [{"verbs": ["*"], "nonResourceURLs": ["*"]}]
 
 
-def test_one_may_ask_who_one_is() -> None:
+def test_a_self_subject_review_returns_the_caller() -> None:
     caller = User("eve", ("crew",), uid="7", extra={"from": ["afar"]})
     assert self_subject_review(caller, now=NOW) == {
         "kind": "SelfSubjectReview",
@@ -158,7 +158,7 @@ def test_a_token_request_is_answered_with_the_token_and_its_end() -> None:
     assert issued["status"]["expirationTimestamp"] == "2026-01-05T09:10:00Z"
 
 
-def test_a_token_ends_when_it_said_with_a_minute_for_clocks_that_differ() -> None:
+def test_a_token_expires_with_a_minute_of_leeway() -> None:
     token = a_token(expirationSeconds=600)
     assert review_token(token, now=NOW + timedelta(minutes=11))["authenticated"]
     late = review_token(token, now=NOW + timedelta(minutes=11, seconds=1))
@@ -201,7 +201,7 @@ def test_a_token_signed_by_another_sandbox_is_refused() -> None:
         ({"spec": {"expirationSeconds": "long"}}, 400, "Expected `int`, got `str`"),
     ],
 )
-def test_a_token_request_that_makes_no_sense_is_refused(body: JsonObject, code: int, message: str) -> None:
+def test_an_invalid_token_request_is_refused(body: JsonObject, code: int, message: str) -> None:
     with pytest.raises(StatusError) as raised:
         issue_token(TOKENS, ACCOUNT, body, now=NOW, token_id="t-1")
     assert raised.value.status["code"] == code

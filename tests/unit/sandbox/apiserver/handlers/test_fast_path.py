@@ -126,7 +126,7 @@ def change_nothing(_: ApiServer) -> None:
         [a_deletion(gracePeriodSeconds=0)],
     ],
 )
-async def test_what_components_send_is_answered_and_written_as_ever(
+async def test_the_fast_path_answers_and_writes_like_the_usual_path(
     clock: Clock, requests: Sequence[Request], missed_requests: list[Request]
 ) -> None:
     quick = await send_all(clock, requests, trusted=True, change=change_nothing)
@@ -182,7 +182,7 @@ def without_grace_period(api: ApiServer) -> None:
         ([a_deletion(NODE)], change_nothing),
     ],
 )
-async def test_what_is_refused_or_rare_is_told_as_ever(
+async def test_refused_and_rare_requests_take_the_usual_path(
     clock: Clock, requests: Sequence[Request], change: Callable[[ApiServer], object]
 ) -> None:
     quick = await send_all(clock, requests, trusted=True, change=change)
@@ -201,7 +201,7 @@ async def test_pods_of_one_template_follow_a_priority_class_that_comes_later(clo
     assert [pod["spec"]["priority"] for pod in api.objects("pods")] == [0, 0, 7, 7]
 
 
-async def test_a_webhook_has_a_say_in_what_components_write(clock: Clock) -> None:
+async def test_webhooks_apply_to_writes_of_trusted_components(clock: Clock) -> None:
     cluster = Cluster(clock, seed=1)
     webhook_requests: list[str] = []
 
@@ -239,7 +239,7 @@ class MismatchedPod(msgspec.Struct):
 
 
 @pytest.mark.parametrize("model", [Pod, OwnedObject, RawObject, MismatchedPod])
-async def test_components_are_told_what_others_read(clock: Clock, model: type[Any]) -> None:
+async def test_trusted_components_get_the_content_that_others_read(clock: Clock, model: type[Any]) -> None:
     api = ApiServer(clock, namespaces=["shop"])
     clients = [
         Client(api.transport(str(trusted), is_trusted=trusted), clock=clock, random=Random(1))
@@ -264,7 +264,7 @@ async def test_components_are_told_what_others_read(clock: Clock, model: type[An
     assert changes == ["ADDED", "MODIFIED", "DELETED"]
 
 
-async def test_a_fault_befalls_what_components_are_told(clock: Clock) -> None:
+async def test_faults_affect_the_events_of_trusted_components(clock: Clock) -> None:
     api = ApiServer(clock, namespaces=["shop"])
     transport = api.transport("view", is_trusted=True)
     client = Client(transport, clock=clock, random=Random(1))

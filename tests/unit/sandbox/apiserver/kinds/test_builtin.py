@@ -31,7 +31,7 @@ def test_no_kind_is_listed_twice() -> None:
     assert max(Counter((kind.group, kind.version, kind.plural) for kind in (*CORE_KINDS, *BUILTIN_KINDS)).values()) == 1
 
 
-async def test_a_kind_that_is_told_again_is_served_once(cluster: ApiServer, api: InProcessTransport) -> None:
+async def test_a_kind_that_is_added_twice_is_served_once(cluster: ApiServer, api: InProcessTransport) -> None:
     cluster.add_kind(SERVICE)
     _, core = await request_json(api, "GET", "/api/v1")
     assert [item["name"] for item in core["resources"]].count("services") == 1
@@ -60,7 +60,7 @@ async def test_some_kinds_are_created_by_a_put(api: InProcessTransport, kind: Ki
 
 
 @pytest.mark.parametrize("kind", [VOLUME_ATTACHMENT, VALIDATING_WEBHOOK_CONFIGURATION], ids=lambda it: it.resource)
-async def test_some_kinds_are_replaced_only_by_those_who_know_the_version(api: InProcessTransport, kind: Kind) -> None:
+async def test_some_kinds_require_a_resource_version_on_update(api: InProcessTransport, kind: Kind) -> None:
     body = samples.sample(kind.api_version, kind.kind, "x")
     await request_json(api, "POST", path(kind, "x").rpartition("/")[0], body)
     code, status = await request_json(api, "PUT", path(kind, "x"), body)

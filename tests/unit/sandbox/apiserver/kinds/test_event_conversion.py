@@ -86,7 +86,7 @@ async def test_a_new_event_is_read_by_the_old_api(api: InProcessTransport) -> No
 
 
 @pytest.mark.usefixtures("events")
-async def test_what_one_api_changes_the_other_sees(api: InProcessTransport) -> None:
+async def test_a_change_by_one_event_api_shows_in_the_other(api: InProcessTransport) -> None:
     await merge(api, f"{OLD}/new", message="drained again")
     watched = await watch(api, NEW, resourceVersion="0", fieldSelector="regarding.name=p")
     assert event_names(watched) == [("ADDED", "new"), ("ADDED", "old")]
@@ -97,14 +97,14 @@ async def test_what_one_api_changes_the_other_sees(api: InProcessTransport) -> N
 
 
 @pytest.mark.usefixtures("events")
-async def test_the_source_of_an_event_is_who_reports_it(api: InProcessTransport) -> None:
+async def test_the_source_of_an_event_is_its_reporting_controller(api: InProcessTransport) -> None:
     for source, found in (("kubelet", ["old"]), ("haulout.dev/operator", ["new"]), ("nobody", [])):
         _, listed = await request_json(api, "GET", OLD, fieldSelector=f"source={source}")
         assert [item["metadata"]["name"] for item in listed["items"]] == found
 
 
 @pytest.mark.usefixtures("events")
-async def test_an_event_that_nobody_changes_goes_after_an_hour(
+async def test_an_unchanged_event_expires_after_an_hour(
     cluster: ApiServer, api: InProcessTransport, clock: Clock
 ) -> None:
     await clock.sleep(timedelta(minutes=50))
@@ -119,7 +119,7 @@ async def test_an_event_that_nobody_changes_goes_after_an_hour(
 
 
 @pytest.mark.usefixtures("events")
-async def test_a_watch_hears_of_the_end_of_an_event_without_anybody_asking(
+async def test_a_watch_gets_the_expiry_of_an_event_without_another_request(
     api: InProcessTransport, clock: Clock
 ) -> None:
     started_at = clock.now()

@@ -9,7 +9,7 @@ def nested(schema: MergeSchema | None, *names: str) -> MergeSchema:
     return schema
 
 
-def test_a_list_that_merges_tells_its_key() -> None:
+def test_a_merged_list_names_its_merge_key() -> None:
     containers = nested(merge_schema_of("apps/v1", "Deployment"), "spec", "template", "spec", "containers")
 
     assert (containers.patch_strategy, containers.merge_key) == ("merge", "name")
@@ -28,7 +28,7 @@ def test_the_key_of_an_item_may_have_a_default() -> None:
     assert ports.items.default("protocol") == "TCP"
 
 
-def test_what_is_in_one_piece_is_told_from_what_is_not() -> None:
+def test_atomic_values_are_distinguished_from_granular_ones() -> None:
     node = merge_schema_of("v1", "Node")
 
     assert nested(node, "spec", "taints").is_atomic

@@ -128,7 +128,7 @@ def test_directives_with_nothing_to_act_on_leave_no_trace() -> None:
         ({"spec": {"$retainKeys": "x"}}, 400),
     ],
 )
-def test_a_patch_that_makes_no_sense_is_refused(patch: JsonObject, code: int) -> None:
+def test_an_invalid_patch_is_refused(patch: JsonObject, code: int) -> None:
     with pytest.raises(StatusError) as refused:
         apply_patch(a_pod("a"), patch)
     assert refused.value.status["code"] == code

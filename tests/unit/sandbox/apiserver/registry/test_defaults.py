@@ -49,7 +49,7 @@ def test_parts_of_the_wrong_type_are_left_alone(kind: Kind, nonsense: JsonObject
     assert with_defaults(kind, nonsense).get("metadata") == nonsense.get("metadata")
 
 
-def test_what_the_author_said_stays() -> None:
+def test_explicit_values_are_kept() -> None:
     spec = {"replicas": 0, "strategy": {"type": "Recreate"}, "revisionHistoryLimit": 0, "template": samples.template()}
     made = with_defaults(DEPLOYMENT, {"spec": spec})["spec"]
     assert (made["replicas"], made["strategy"], made["revisionHistoryLimit"]) == (0, {"type": "Recreate"}, 0)
@@ -67,7 +67,7 @@ def test_what_the_author_said_stays() -> None:
         ("a:latest@sha256:0", "Always"),
     ],
 )
-def test_an_image_whose_tag_may_move_is_always_pulled(image: str, policy: str) -> None:
+def test_an_image_with_a_mutable_tag_is_always_pulled(image: str, policy: str) -> None:
     assert pull_policy(image) == policy
 
 
@@ -136,14 +136,14 @@ async def test_the_class_for_all_others_is_used(api: InProcessTransport) -> None
     assert (pod["spec"]["priority"], pod["spec"]["priorityClassName"]) == (5, "usual")
 
 
-async def test_a_new_node_takes_no_pods_until_it_was_seen_ready(api: InProcessTransport) -> None:
+async def test_a_new_node_gets_no_pods_until_it_is_ready(api: InProcessTransport) -> None:
     _, node = await request_json(api, "POST", "/api/v1/nodes", samples.sample("v1", "Node", "n1"))
     assert node["spec"]["taints"] == [{"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}]
     _, node = await merge(api, "/api/v1/nodes/n1", spec={"taints": None})
     assert "taints" not in node["spec"]
 
 
-async def test_a_namespace_bears_its_name_and_its_finalizer(api: InProcessTransport) -> None:
+async def test_a_namespace_has_its_name_label_and_its_finalizer(api: InProcessTransport) -> None:
     _, made = await request_json(api, "POST", "/api/v1/namespaces", samples.sample("v1", "Namespace", "bank"))
     assert made["metadata"]["labels"] == {"kubernetes.io/metadata.name": "bank"}
     assert made["spec"] == {"finalizers": ["kubernetes"]}

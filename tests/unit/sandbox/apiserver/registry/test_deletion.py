@@ -34,7 +34,7 @@ def test_a_policy_becomes_a_finalizer(before: list[str], options: JsonObject, af
     assert finalizers_after(CONFIG_MAP, before, options) == after
 
 
-def test_jobs_orphan_unless_told_otherwise() -> None:
+def test_jobs_orphan_their_pods_by_default() -> None:
     assert finalizers_after(JOB, [], {}) == [ORPHAN]
     assert finalizers_after(JOB, [], {"propagationPolicy": "Background"}) == []
 
@@ -64,7 +64,7 @@ async def test_a_graceful_deletion_keeps_its_finalizer_until_both_are_done(
     assert not cluster.has("pods", "cart-0", "shop")
 
 
-async def test_who_asked_in_the_old_way_is_told_that_it_takes_time(cluster: ApiServer, api: InProcessTransport) -> None:
+async def test_orphan_dependents_false_answers_202(cluster: ApiServer, api: InProcessTransport) -> None:
     held = a_config_map("held")
     held["metadata"]["finalizers"] = ["example.com/wait"]
     cluster.put(held)
@@ -72,7 +72,7 @@ async def test_who_asked_in_the_old_way_is_told_that_it_takes_time(cluster: ApiS
     assert (await request_json(api, "DELETE", f"{CONFIG_MAPS}/held", {"orphanDependents": True}))[0] == 200
 
 
-async def test_with_a_body_the_query_says_nothing(cluster: ApiServer, api: InProcessTransport) -> None:
+async def test_with_a_body_the_query_is_ignored(cluster: ApiServer, api: InProcessTransport) -> None:
     cluster.put(a_config_map("a"))
     await request_json(api, "DELETE", f"{CONFIG_MAPS}/a", {"propagationPolicy": "Background"}, dryRun="All")
     assert not cluster.has("configmaps", "a", "shop")
@@ -81,7 +81,7 @@ async def test_with_a_body_the_query_says_nothing(cluster: ApiServer, api: InPro
 # Namespaces
 
 
-async def test_every_cluster_begins_with_the_same_namespaces(clock: Clock) -> None:
+async def test_every_cluster_starts_with_the_same_namespaces(clock: Clock) -> None:
     cluster = ApiServer(clock)
     found = {item["metadata"]["name"]: item for item in cluster.objects("namespaces")}
     assert sorted(found) == ["default", "kube-node-lease", "kube-public", "kube-system"]
@@ -104,7 +104,7 @@ async def test_the_hand_of_a_test_makes_the_namespace_by_the_way(cluster: ApiSer
     assert cluster.get("namespaces", "bank")["status"] == {"phase": "Active"}
 
 
-async def test_in_a_namespace_that_goes_nothing_begins_but_all_may_end(
+async def test_in_a_terminating_namespace_nothing_is_created_and_all_can_be_deleted(
     cluster: ApiServer, api: InProcessTransport
 ) -> None:
     cluster.put(a_pod())

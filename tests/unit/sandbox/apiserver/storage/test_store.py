@@ -163,9 +163,7 @@ async def test_a_watch_of_what_is_rarely_written_outlives_all_that_is_forgotten(
     assert event_names(watching.result()) == [("ADDED", "m")]
 
 
-async def test_a_watch_that_could_not_speak_while_its_writes_were_forgotten_says_so(
-    without_history: ApiServer, clock: Clock
-) -> None:
+async def test_a_blocked_watch_whose_writes_were_compacted_gets_410(without_history: ApiServer, clock: Clock) -> None:
     api = without_history.transport()
     query = (("watch", "1"), ("resourceVersion", str(without_history.revision)))
     async with api.stream(Request(method="GET", path=NODES, query=query)) as stream:

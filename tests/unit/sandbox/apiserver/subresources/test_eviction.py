@@ -69,7 +69,7 @@ async def test_an_eviction_takes_one_of_the_disruptions_allowed(cluster: ApiServ
         ),
     ],
 )
-async def test_a_budget_without_disruptions_refuses_and_says_why(
+async def test_a_budget_without_allowed_disruptions_refuses_with_its_reason(
     cluster: ApiServer, api: InProcessTransport, status: JsonObject, cause: str
 ) -> None:
     cluster.put(a_pod())

@@ -28,7 +28,7 @@ async def log(api: InProcessTransport, **query: str) -> str:
     return answer.body.decode()
 
 
-async def test_a_log_tells_when_the_container_started(
+async def test_a_log_shows_when_the_container_started(
     cluster: ApiServer, api: InProcessTransport, clock: Clock
 ) -> None:
     cluster.put(a_started_pod(RUNNING))
@@ -42,7 +42,7 @@ async def test_a_log_tells_when_the_container_started(
     assert await log(api, sinceSeconds="60") == ""
 
 
-async def test_a_log_tells_how_the_container_ended(cluster: ApiServer, api: InProcessTransport) -> None:
+async def test_a_log_shows_how_the_container_ended(cluster: ApiServer, api: InProcessTransport) -> None:
     cluster.put(a_started_pod(TERMINATED))
     assert (await log(api)).splitlines()[1] == "container main ended: Error, exit code 3"
 
@@ -69,13 +69,15 @@ async def test_a_log_that_is_not_there_is_refused(
     assert (status, refused["message"]) == (400, message)
 
 
-async def test_a_pod_without_a_node_has_said_nothing(cluster: ApiServer, api: InProcessTransport) -> None:
+async def test_a_pod_without_a_node_has_an_empty_log(cluster: ApiServer, api: InProcessTransport) -> None:
     cluster.put(a_pod(node=""))
     assert (await send(api, "GET", f"{PODS}/cart-0/log")).status == 204
 
 
 @pytest.mark.parametrize("way", ["exec", "attach", "portforward"])
-async def test_whoever_wants_to_get_in_is_told_why_not(cluster: ApiServer, api: InProcessTransport, way: str) -> None:
+async def test_exec_attach_and_portforward_are_refused_with_the_reason(
+    cluster: ApiServer, api: InProcessTransport, way: str
+) -> None:
     cluster.put(a_started_pod(RUNNING))
     status, refused = await request_json(api, "POST", f"{PODS}/cart-0/{way}")
     assert status == 400

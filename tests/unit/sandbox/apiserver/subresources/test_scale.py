@@ -88,7 +88,7 @@ async def test_a_kind_without_replicas_has_no_scale(api: InProcessTransport) -> 
     assert status == 404
 
 
-def test_a_custom_resource_says_where_its_numbers_are() -> None:
+def test_a_custom_resource_defines_the_paths_of_its_scale() -> None:
     fleet = {"metadata": {"name": "f"}, "spec": {"size": 3}, "status": {"size": 2, "chosen": "app=f"}}
     assert scale_of(CUSTOM, fleet)["spec"] == {"replicas": 3}
     assert scale_of(CUSTOM, fleet)["status"] == {"replicas": 2, "selector": "app=f"}
@@ -97,7 +97,7 @@ def test_a_custom_resource_says_where_its_numbers_are() -> None:
     assert fleet["spec"] == {"size": 3}
 
 
-def test_a_custom_resource_that_says_no_number_has_no_scale() -> None:
+def test_a_custom_resource_without_replicas_has_no_scale() -> None:
     with pytest.raises(StatusError, match=r'the spec replicas field ".spec.size" does not exist'):
         scale_of(CUSTOM, {"metadata": {"name": "f"}})
     with pytest.raises(StatusError, match=r'the spec replicas field ".spec.size" cannot be empty'):

@@ -75,7 +75,7 @@ DELETED = {"deletionTimestamp": "2026-01-05T08:59:00Z"}
         (a_pod({"phase": "Succeeded"}, meta=DELETED), "Succeeded"),
     ],
 )
-def test_the_status_of_a_pod_says_what_goes_on_in_it(pod: JsonObject, shown: str) -> None:
+def test_the_status_column_of_a_pod_has_its_most_specific_reason(pod: JsonObject, shown: str) -> None:
     assert cells(pod, "", "Pod")["Status"] == shown
 
 

@@ -166,7 +166,7 @@ async def test_a_process_that_is_killed_has_no_last_word_and_its_successor_works
         assert process.start_count == 2
 
 
-async def test_the_faults_told_of_a_process_befall_its_next_life_too(clock: Clock) -> None:
+async def test_the_faults_of_a_process_outlast_its_restart(clock: Clock) -> None:
     async with a_cluster(clock).with_nodes(1).on_the_sandbox() as cluster:
         process = cluster.run(crash_safe_labeller)
         rule = process.transport.faults.fail_before_effect(response=500, times=None)
@@ -225,7 +225,7 @@ async def expecting(error: type[Exception], doing: Any) -> None:
         await doing
 
 
-async def test_reads_can_be_as_old_as_is_said(clock: Clock) -> None:
+async def test_reads_can_be_as_stale_as_a_fault_requires(clock: Clock) -> None:
     server = ApiServer(clock)
     transport = server.transport()
     client = Client(transport, clock=clock, random=Random(1))

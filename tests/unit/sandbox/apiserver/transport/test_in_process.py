@@ -146,7 +146,7 @@ async def test_an_answer_instead_of_the_effect(
     assert (status["kind"], status["reason"], status["code"]) == ("Status", reason, code)
 
 
-async def test_throttling_tells_how_long(api: InProcessTransport) -> None:
+async def test_throttling_has_a_retry_after(api: InProcessTransport) -> None:
     api.faults.fail_before_effect(response=429, retry_after=7)
     answer = await send(api, "GET", LOCK)
     assert (answer.status, answer.headers["retry-after"]) == (429, "7")
@@ -229,7 +229,7 @@ async def test_the_timeout_of_the_caller_comes_first(api: InProcessTransport, cl
     assert clock.monotonic() == pytest.approx(5)
 
 
-async def test_a_straggler_takes_effect_long_after_its_sender_gave_up(
+async def test_a_delayed_request_takes_effect_after_its_sender_timed_out(
     cluster: ApiServer, api: InProcessTransport, clock: Clock
 ) -> None:
     api.faults.delay_effect(60 * SECOND)
@@ -281,7 +281,7 @@ async def test_a_stream_that_broke_stays_broken(cluster: ApiServer, api: InProce
         assert await next_names(lines, 1) == ["a"]
 
 
-async def test_a_cut_wakes_whoever_reads_a_stream(api: InProcessTransport, clock: Clock) -> None:
+async def test_a_cut_connection_ends_open_streams(api: InProcessTransport, clock: Clock) -> None:
     clock.call_at(clock.now() + SECOND, api.cut)
     async with opened_watch(api) as lines:
         with pytest.raises(Unreachable) as broken:
@@ -290,7 +290,7 @@ async def test_a_cut_wakes_whoever_reads_a_stream(api: InProcessTransport, clock
     assert clock.monotonic() == pytest.approx(1)
 
 
-async def test_others_do_not_notice_a_cut(cluster: ApiServer, api: InProcessTransport) -> None:
+async def test_a_cut_affects_only_its_transport(cluster: ApiServer, api: InProcessTransport) -> None:
     other = cluster.transport()
     api.cut()
     assert await acquire(other) == 201

@@ -49,7 +49,7 @@ def cause_fields(status: JsonObject) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("sample", samples.ALL, ids=lambda it: f"{it['kind']}-{it['metadata']['name']}")
-async def test_what_people_write_is_taken(api: InProcessTransport, sample: JsonObject) -> None:
+async def test_valid_samples_are_accepted(api: InProcessTransport, sample: JsonObject) -> None:
     code, made = await post(api, sample)
     assert code == 201, made
     code, again = await request_json(api, "PUT", path_of(sample), made)
@@ -114,7 +114,7 @@ async def test_a_wrong_field_is_named(
     assert field in cause_fields(status)
 
 
-async def test_all_that_is_wrong_is_said_at_once_and_nothing_is_stored(
+async def test_all_problems_are_reported_at_once_and_nothing_is_stored(
     cluster: ApiServer, api: InProcessTransport
 ) -> None:
     pod = with_changes(invalid_objects.POD, {"metadata.labels": {"a b": "c"}, "spec.containers.0.name": ""})
@@ -125,7 +125,7 @@ async def test_all_that_is_wrong_is_said_at_once_and_nothing_is_stored(
     assert not cluster.objects("pods")
 
 
-async def test_what_is_wrong_is_said_before_that_the_name_is_taken(api: InProcessTransport) -> None:
+async def test_invalid_objects_are_refused_before_existing_names(api: InProcessTransport) -> None:
     await post(api, invalid_objects.POD)
     assert (await post(api, invalid_objects.POD))[0] == 409
     assert (await post(api, with_changes(invalid_objects.POD, {"spec.containers": []})))[0] == 422
@@ -186,7 +186,7 @@ async def test_an_object_that_was_right_is_not_asked_again(cluster: ApiServer, a
     assert (await merge(api, path_of(invalid_objects.DEPLOYMENT), spec={"replicas": 5}))[0] == 422
 
 
-async def test_a_server_without_defaulting_takes_what_it_is_given(clock: Clock) -> None:
+async def test_a_server_without_defaulting_accepts_incomplete_objects(clock: Clock) -> None:
     api = ApiServer(clock, defaulting=False, namespaces=["shop"]).transport()
     assert (await post(api, with_changes(invalid_objects.POD, {"spec.containers": []})))[0] == 201
 
@@ -225,7 +225,7 @@ async def test_a_value_of_the_wrong_type_is_refused(
 MISSPELT = with_changes(invalid_objects.POD, {"spec.foo": 1, "spec.containers.0.bar": 2})
 
 
-async def test_unknown_fields_are_dropped_and_told_of(api: InProcessTransport) -> None:
+async def test_unknown_fields_are_dropped_with_a_warning(api: InProcessTransport) -> None:
     code, pod, warnings = await sent(api, MISSPELT)
     assert code == 201
     assert set(warnings.split(", ")) == {
@@ -249,7 +249,7 @@ async def test_a_refusal_has_the_warnings_too(api: InProcessTransport) -> None:
     assert (code, warnings) == (422, r'299 - "unknown field \"spec.foo\""')
 
 
-async def test_a_patch_cannot_smuggle_in_what_the_kind_does_not_have(api: InProcessTransport) -> None:
+async def test_a_patch_cannot_add_unknown_fields(api: InProcessTransport) -> None:
     await post(api, invalid_objects.POD)
     code, pod = await merge(api, f"{PODS}/p", spec={"foo": 1}, metadata={"labels": {"a": "b"}})
     assert (code, "foo" in pod["spec"], pod["metadata"]["labels"]) == (200, False, {"a": "b"})
