@@ -2,7 +2,7 @@
 
 A real cluster takes minutes to come up: machines boot, images are pulled, pods become ready one after the other. Users
 should not wait for that, and a cluster whose objects are merely created as ready would not be realistic. So the
-simulation starts some minutes in the past (the scenario's `youth`) and runs as fast as its event loop can until it
+simulation starts some minutes in the past (the scenario's `age`) and runs as fast as its event loop can until it
 reaches the present. From then on it runs at the requested speed. The objects that users see first have ages, events and
 a history, and the same seed gives the same ones.
 """
@@ -213,12 +213,12 @@ async def _warmed_up_cluster(
     ca_pem: bytes,
     progress: Callable[[str], object],
 ) -> AsyncIterator[ScenarioCluster]:
-    """Yield a cluster that has simulated its youth; the workload clusters listen on the given sockets."""
+    """Yield a cluster that has simulated its age; the workload clusters listen on the given sockets."""
     loop, real_clock, scenario = asyncio.get_running_loop(), RealClock(), plan.loaded.scenario
     if not isinstance(loop, PacedLoop):
         raise TypeError(f"expected a PacedLoop, found a {type(loop).__name__}")
     # Kubernetes timestamps have whole seconds: a start between two seconds would make runs differ.
-    starts_at = (real_clock.now() - scenario.youth).replace(microsecond=0)
+    starts_at = (real_clock.now() - scenario.age).replace(microsecond=0)
     clock = VirtualClock(starts_at)
 
     def new_cluster(number: int) -> Cluster:

@@ -26,8 +26,8 @@ _VERBS = {"Reboot": "reboots", "Stop": "stops", "Terminate": "terminates", "Migr
 
 class MaintenanceState(StrEnum):
     PLANNED = "planned"
-    STARTED = "begun"
-    ENDED = "over"
+    STARTED = "started"
+    ENDED = "ended"
 
 
 @dataclass(slots=True)
@@ -66,7 +66,7 @@ class CloudMaintenance:
             on_event(await self.end())
 
     def reschedule(self, start: datetime) -> None:
-        self._require_state(MaintenanceState.PLANNED, "moved")
+        self._require_state(MaintenanceState.PLANNED, "rescheduled")
         self.provider.reschedule(self.event, start=start)
         self._changed.set()
 
@@ -77,7 +77,7 @@ class CloudMaintenance:
 
     async def start(self) -> str:
         """Begin the maintenance now; return a message."""
-        self._require_state(MaintenanceState.PLANNED, "begun")
+        self._require_state(MaintenanceState.PLANNED, "started")
         node, title = self.member.node, self.provider.title
         if self._is_node_gone:
             self._set_state(MaintenanceState.ENDED)

@@ -271,18 +271,18 @@ class Resume(ScenarioStruct, frozen=True, kw_only=True):
     components: tuple[str, ...]
 
 
-class Refuse(RequestFault, frozen=True, kw_only=True):
+class FailRequests(RequestFault, frozen=True, kw_only=True):
     """Answers requests with an error and without effect."""
 
     code: Annotated[int, Meta(ge=400, le=599)] = 503
     retry_after: Annotated[int, Meta(ge=0, le=3600)] = 0
 
 
-class LoseAnswers(RequestFault, frozen=True, kw_only=True):
+class DropResponses(RequestFault, frozen=True, kw_only=True):
     """Lets requests take effect, but breaks the connection before the response."""
 
 
-class Slow(RequestFault, frozen=True, kw_only=True):
+class DelayRequests(RequestFault, frozen=True, kw_only=True):
     by: timedelta
 
 
@@ -306,7 +306,7 @@ class Announce(NodeAction, frozen=True, kw_only=True):
     in_: timedelta = msgspec.field(name="in", default=timedelta(minutes=20))
     for_: timedelta = msgspec.field(name="for", default=timedelta(minutes=2))
     name: Name | None = None
-    movable: bool = True
+    can_reschedule: bool = True
 
 
 class AnnouncementReference(ScenarioStruct, frozen=True, kw_only=True):
@@ -315,7 +315,7 @@ class AnnouncementReference(ScenarioStruct, frozen=True, kw_only=True):
     name: Name
 
 
-class Move(AnnouncementReference, frozen=True, kw_only=True):
+class Reschedule(AnnouncementReference, frozen=True, kw_only=True):
     in_: timedelta = msgspec.field(name="in")
 
 
@@ -345,13 +345,13 @@ class MachineSelector(WorkloadClusterAction, frozen=True, kw_only=True):
     count: Count = 1
 
 
-class Maintain(MachineSelector, frozen=True, kw_only=True):
+class RequestMaintenance(MachineSelector, frozen=True, kw_only=True):
     """Requests maintenance of Machines; after approval it takes `for`, and the request is withdrawn."""
 
     for_: timedelta = msgspec.field(name="for", default=timedelta(minutes=3))
 
 
-class CutOff(WorkloadClusterAction, frozen=True, kw_only=True):
+class ClusterOutage(WorkloadClusterAction, frozen=True, kw_only=True):
     """Makes a workload cluster unreachable from its management cluster for a while."""
 
     how: Literal["hang", "refuse", "slow"] = "hang"
@@ -382,8 +382,8 @@ class TimelineEntry(ScenarioStruct, frozen=True, kw_only=True):
     every: timedelta | None = None
     until: timedelta | None = None
     reboot: Reboot | None = None
-    kill: TemporaryNodeAction | None = None
-    revive: NodeAction | None = None
+    stop_kubelet: TemporaryNodeAction | None = None
+    start_kubelet: NodeAction | None = None
     not_ready: NotReady | None = None
     add_nodes: AddNodes | None = None
     remove_nodes: NodeAction | None = None
@@ -401,25 +401,25 @@ class TimelineEntry(ScenarioStruct, frozen=True, kw_only=True):
     patch: Patch | None = None
     pause: Pause | None = None
     resume: Resume | None = None
-    refuse: Refuse | None = None
-    lose_answers: LoseAnswers | None = None
-    slow: Slow | None = None
-    disconnect: ClientFault | None = None
-    silence: ClientFault | None = None
+    fail_requests: FailRequests | None = None
+    drop_responses: DropResponses | None = None
+    delay_requests: DelayRequests | None = None
+    break_connections: ClientFault | None = None
+    stall_connections: ClientFault | None = None
     compact: Compact | None = None
     restart_server: RestartServer | None = None
     announce: Announce | None = None
-    move: Move | None = None
-    cancel: AnnouncementReference | None = None
-    begin: AnnouncementReference | None = None
-    end: AnnouncementReference | None = None
+    reschedule: Reschedule | None = None
+    cancel_maintenance: AnnouncementReference | None = None
+    start_maintenance: AnnouncementReference | None = None
+    end_maintenance: AnnouncementReference | None = None
     interrupt: AwsAction | None = None
     rebalance: AwsAction | None = None
     scale_in: AwsAction | None = None
     roll_out: RollOut | None = None
     delete_machines: MachineSelector | None = None
-    maintain: Maintain | None = None
-    cut_off: CutOff | None = None
+    request_maintenance: RequestMaintenance | None = None
+    cluster_outage: ClusterOutage | None = None
     rotate_kubeconfig: WorkloadClusterAction | None = None
     esx_maintenance: EsxMaintenance | None = None
     esx_alarm: EsxAlarm | None = None
@@ -427,7 +427,7 @@ class TimelineEntry(ScenarioStruct, frozen=True, kw_only=True):
 
 class Scenario(ScenarioStruct, frozen=True, kw_only=True):
     description: str = ""
-    youth: timedelta = timedelta(minutes=5)
+    age: timedelta = timedelta(minutes=5)
     heartbeat: timedelta = timedelta(seconds=10)
     pods_per_node: Annotated[int, Meta(ge=1, le=MAX_PODS_PER_NODE)] = 10
     pools: tuple[Pool, ...] = ()

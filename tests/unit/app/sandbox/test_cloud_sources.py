@@ -245,7 +245,7 @@ workloads:
 timeline:
   - {at: 10s, announce: {name: soon, nodes: gke-01, in: 20m, for: 3m}}
   - {at: 20s, announce: {name: never, nodes: gke-02, kind: Migrate, in: 3h}}
-  - {at: 5m, cancel: {name: never}}
+  - {at: 5m, cancelMaintenance: {name: never}}
 """
 
 

@@ -67,7 +67,7 @@ async def living(clock: Clock) -> AsyncIterator[Life]:
     async with stage.running():
         await stage.deploy()
         await install(stage)
-        await clock.sleep(loaded.scenario.youth)
+        await clock.sleep(loaded.scenario.age)
         life = Life(stage, HubStatus())
         with workload_profiles() as file:
             operators = {

@@ -252,7 +252,7 @@ async def test_it_comes_up_can_be_used_and_leaves_nothing_behind(tmp_path: Path)
 @pytest.mark.real_time
 async def test_a_watch_outlives_many_hours_of_a_fast_cluster_in_which_things_happen(tmp_path: Path) -> None:
     scenario = tmp_path / "s.yaml"
-    scenario.write_text("pools: [{name: n, count: 2}]\nyouth: 1m\ntimeline: [{at: 2h, cordon: {nodes: n-01}}]\n")
+    scenario.write_text("pools: [{name: n, count: 2}]\nage: 1m\ntimeline: [{at: 2h, cordon: {nodes: n-01}}]\n")
     kubeconfig = tmp_path / "kc"
     args = ["--scenario", str(scenario), "--speed", "3600", "--write-kubeconfig", str(kubeconfig)]
     with running_sandbox(tmp_path, *args) as running:

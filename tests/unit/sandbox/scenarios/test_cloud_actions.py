@@ -96,7 +96,7 @@ async def test_aws_announces_a_reboot_by_health_and_ec2_and_does_it(clock: Clock
 async def test_rescheduled_maintenance_starts_at_its_new_time(clock: Clock, node: str, to: str, begins: int) -> None:
     lines = f"""
   - {{at: 1s, announce: {{name: x, nodes: {node}, in: 2m}}}}
-  - {{at: 10s, move: {{name: x, in: {to}}}}}
+  - {{at: 10s, reschedule: {{name: x, in: {to}}}}}
 """
     async with running_scenario(clock, lines, base=TWO_CLOUDS) as run:
         await run.wait_until_second(begins - 5)
@@ -129,9 +129,9 @@ async def test_a_time_that_a_client_of_the_cloud_requested_applies(clock: Clock)
 async def test_what_is_cancelled_does_not_happen(clock: Clock, node: str, title: str) -> None:
     lines = f"""
   - {{at: 1s, announce: {{name: x, nodes: {node}, in: 1m}}}}
-  - {{at: 30s, cancel: {{name: x}}}}
-  - {{at: 2m, begin: {{name: x}}}}
-  - {{at: 2m, cancel: {{name: x}}}}
+  - {{at: 30s, cancelMaintenance: {{name: x}}}}
+  - {{at: 2m, startMaintenance: {{name: x}}}}
+  - {{at: 121s, cancelMaintenance: {{name: x}}}}
 """
     async with running_scenario(clock, lines, base=TWO_CLOUDS) as run:
         before = boot(run, node)
@@ -140,16 +140,16 @@ async def test_what_is_cancelled_does_not_happen(clock: Clock, node: str, title:
         assert messages(run) == [
             f"{title} will reboot {node} in 1m",
             f"{title} cancels the reboot of {node}",
-            f"begin failed: the reboot of {node} is over and cannot be begun",
-            f"cancel failed: the reboot of {node} is over and cannot be cancelled",
+            f"startMaintenance failed: the reboot of {node} is ended and cannot be started",
+            f"cancelMaintenance failed: the reboot of {node} is ended and cannot be cancelled",
         ]
 
 
 async def test_it_may_begin_early_and_end_early(clock: Clock) -> None:
     lines = """
   - {at: 1s, announce: {name: x, nodes: oracle-01, in: 10m, for: 10m}}
-  - {at: 30s, begin: {name: x}}
-  - {at: 2m, end: {name: x}}
+  - {at: 30s, startMaintenance: {name: x}}
+  - {at: 2m, endMaintenance: {name: x}}
 """
     async with running_scenario(clock, lines, base=TWO_CLOUDS) as run:
         before = boot(run, "oracle-01")
@@ -275,7 +275,7 @@ async def test_an_action_that_a_cloud_does_not_support_is_reported(clock: Clock)
   - {at: 1s, announce: {nodes: plain-01}}
   - {at: 2s, announce: {nodes: oracle-01, kind: Freeze}}
   - {at: 3s, interrupt: {nodes: oracle-01}}
-  - {at: 4s, cancel: {name: later}}
+  - {at: 4s, cancelMaintenance: {name: later}}
   - {at: 5s, announce: {name: later, nodes: oracle-01}}
 """
     async with running_scenario(clock, lines, base=TWO_CLOUDS) as run:
@@ -284,7 +284,7 @@ async def test_an_action_that_a_cloud_does_not_support_is_reported(clock: Clock)
             "announce failed: plain-01: no machine of OCI or AWS or Azure or Google Cloud",
             "announce failed: oracle-01: no machine of AWS or Azure",
             "interrupt failed: oracle-01: no machine of AWS",
-            "cancel failed: nothing is announced under the name later",
+            "cancelMaintenance failed: nothing is announced under the name later",
         ]
 
 
@@ -322,7 +322,7 @@ async def test_google_announces_a_reboot_and_does_it(clock: Clock) -> None:
 
 
 async def test_maintenance_that_a_client_of_google_requests_starts_early(clock: Clock) -> None:
-    line = "  - {at: 1s, announce: {nodes: google-01, in: 3h, for: 2m, movable: true}}"
+    line = "  - {at: 1s, announce: {nodes: google-01, in: 3h, for: 2m, canReschedule: true}}"
     async with running_scenario(clock, line, base=GOOGLE) as run:
         await run.wait_until_second(60)
         cloud = run.scenario_cluster.fleet.gcp.cloud

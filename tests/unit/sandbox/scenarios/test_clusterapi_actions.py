@@ -89,7 +89,9 @@ async def approve(client: Client, name: str) -> None:
 
 
 async def test_maintenance_is_requested_done_when_it_is_approved_and_over(clock: Clock) -> None:
-    async with running_scenario(clock, "  - {at: 1s, maintain: {cluster: a/prod, for: 1m}}", base=BASE) as run:
+    async with running_scenario(
+        clock, "  - {at: 1s, requestMaintenance: {cluster: a/prod, for: 1m}}", base=BASE
+    ) as run:
 
         def asked(value: str) -> list[str]:
             return [
@@ -113,7 +115,7 @@ async def test_maintenance_is_requested_done_when_it_is_approved_and_over(clock:
 
 
 async def test_a_machine_that_is_gone_before_its_maintenance_is_reported(clock: Clock) -> None:
-    async with running_scenario(clock, "  - {at: 1s, maintain: {cluster: a/prod}}", base=BASE) as run:
+    async with running_scenario(clock, "  - {at: 1s, requestMaintenance: {cluster: a/prod}}", base=BASE) as run:
         await run.wait_until_second(5)
         (name,) = (machine for machine, found in machines(run).items() if MAINTENANCE in found["metadata"]["labels"])
         await run.cluster.client("me").delete(resources_of().machines, name, namespace="a")
@@ -121,7 +123,7 @@ async def test_a_machine_that_is_gone_before_its_maintenance_is_reported(clock: 
 
 
 async def test_a_cluster_can_be_cut_off_for_a_while(clock: Clock) -> None:
-    line = "  - {at: 1s, cutOff: {cluster: a/prod, how: refuse, for: 1m}}"
+    line = "  - {at: 1s, clusterOutage: {cluster: a/prod, how: refuse, for: 1m}}"
     async with running_scenario(clock, line, base=BASE) as run:
         workload = run.scenario_cluster.workload_cluster_manager.registry.get(A)
         assert workload is not None

@@ -143,7 +143,7 @@ def test_copies_are_numbered_and_each_has_its_own_pods() -> None:
     [
         ("workload: []", "workload: there is no such key; did you mean workloads?"),
         ("podsPerNode: 101", "podsPerNode: expected a whole number from 1 to 100, found 101"),
-        ("youth: 5 minutes", 'youth: expected a duration such as 90s, 5m or 1h30m: time: unknown unit " minutes" in '),
+        ("age: 5 minutes", 'age: expected a duration such as 90s, 5m or 1h30m: time: unknown unit " minutes" in '),
         (
             "workloads: [{kind: CronJob, name: a}]",
             "workloads[0].kind: expected DaemonSet, Deployment, Job, Pod or StatefulSet, found 'CronJob'",
@@ -185,16 +185,16 @@ def test_copies_are_numbered_and_each_has_its_own_pods() -> None:
             "timeline[0].addNodes.pool: there is no pool genral; did you mean general?; there are general",
         ),
         (
-            "timeline: [{at: 1m, kill: {nodes: {pool: other}}}]",
-            "timeline[0].kill.nodes.pool: there is no pool other; there are general",
+            "timeline: [{at: 1m, stopKubelet: {nodes: {pool: other}}}]",
+            "timeline[0].stopKubelet.nodes.pool: there is no pool other; there are general",
         ),
         (
             "timeline: [{at: 1m, pause: {components: [schduler]}}]",
             "timeline[0].pause.components[0]: there is no component schduler; did you mean scheduler?",
         ),
         (
-            "timeline: [{at: 1m, slow: {by: 1s, clients: [me]}}]",
-            "timeline[0].slow.clients[0]: there is no client me; there are admin, kubelets, scheduler",
+            "timeline: [{at: 1m, delayRequests: {by: 1s, clients: [me]}}]",
+            "timeline[0].delayRequests.clients[0]: there is no client me; there are admin, kubelets, scheduler",
         ),
         (
             "timeline: [{at: 1m, announce: {nodes: {pool: general}}}]",
@@ -209,10 +209,13 @@ def test_copies_are_numbered_and_each_has_its_own_pods() -> None:
             "timeline[0].scaleIn.nodes: expected a pool with cloud: aws, found no such pool",
         ),
         (
-            "timeline: [{at: 1m, cancel: {name: disk}}]",
-            "timeline[0].cancel.name: there is no announcement disk; there is none at all",
+            "timeline: [{at: 1m, cancelMaintenance: {name: disk}}]",
+            "timeline[0].cancelMaintenance.name: there is no announcement disk; there is none at all",
         ),
-        ("timeline: [{at: 1m, refuse: {code: 200}}]", "timeline[0].refuse.code: expected a whole number from 400 to"),
+        (
+            "timeline: [{at: 1m, failRequests: {code: 200}}]",
+            "timeline[0].failRequests.code: expected a whole number from 400 to",
+        ),
         (
             "manifests: [{kind: ConfigMap, metadata: {}}]",
             "manifests[0]: expected an object, found none: it lacks apiVersion, metadata.name",
@@ -285,7 +288,10 @@ def test_invalid_pools_are_reported(text: str, said: str) -> None:
             "announce.kind: expected what OCI does: Migrate, Reboot, Stop, Terminate; found Freeze",
         ),
         ("interrupt: {nodes: {pool: a}}", "interrupt.nodes.pool: expected a pool with cloud: aws, found a without it"),
-        ("move: {name: dsk, in: 5m}", "move.name: there is no announcement dsk; did you mean disk?; there are disk"),
+        (
+            "reschedule: {name: dsk, in: 5m}",
+            "reschedule.name: there is no announcement dsk; did you mean disk?; there are disk",
+        ),
         ("announce: {nodes: {pool: c}}", "announce.nodes.pool: there is no pool c; there are a, b"),
     ],
 )
@@ -334,8 +340,11 @@ def test_invalid_workload_clusters_are_reported(text: str, said: str) -> None:
             "rollOut.cluster: there is no workload cluster t/prud; did you mean t/prod?; there are t/prod",
         ),
         ("rollOut: {cluster: t/prod, pool: v}", "rollOut.pool: there is no pool v; there are w"),
-        ("maintain: {cluster: t/prod, pool: v}", "maintain.pool: there is no pool v; there are w"),
-        ("cutOff: {cluster: t/prod, how: burn}", "cutOff.how: expected hang, refuse or slow, found 'burn'"),
+        ("requestMaintenance: {cluster: t/prod, pool: v}", "requestMaintenance.pool: there is no pool v; there are w"),
+        (
+            "clusterOutage: {cluster: t/prod, how: burn}",
+            "clusterOutage.how: expected hang, refuse or slow, found 'burn'",
+        ),
     ],
 )
 def test_invalid_actions_on_workload_clusters_are_reported_with_their_key(happening: str, said: str) -> None:

@@ -58,7 +58,7 @@ async def test_a_failed_action_is_reported_and_the_timeline_continues(clock: Clo
 
 
 def test_the_same_seed_chooses_the_same() -> None:
-    lines = "  - {every: 30s, kill: {nodes: {count: 1}, for: 5s}}\n  - {every: 40s, deletePods: {count: 2}}"
+    lines = "  - {every: 30s, stopKubelet: {nodes: {count: 1}, for: 5s}}\n  - {every: 40s, deletePods: {count: 2}}"
 
     async def story() -> list[tuple[float, str]]:
         async with running_scenario(VirtualClock(), lines) as run:
@@ -84,14 +84,14 @@ async def test_a_reboot_loses_what_ran_and_comes_back(clock: Clock) -> None:
 
 
 async def test_a_kubelet_dies_for_a_while(clock: Clock) -> None:
-    async with running_scenario(clock, "  - {at: 1s, kill: {nodes: [general-01], for: 2m}}") as run:
+    async with running_scenario(clock, "  - {at: 1s, stopKubelet: {nodes: [general-01], for: 2m}}") as run:
         await run.wait_until(lambda: run.node_ready("general-01") == "Unknown")
         await run.wait_until(lambda: run.node_ready("general-01") == "True")
         assert run.log == [(1, "kubelet dies for 2m: general-01"), (121, "kubelet back: general-01")]
 
 
 async def test_a_kubelet_dies_for_good_until_it_is_revived(clock: Clock) -> None:
-    lines = "  - {at: 1s, kill: {nodes: general-01}}\n  - {at: 5m, revive: {nodes: general-01}}"
+    lines = "  - {at: 1s, stopKubelet: {nodes: general-01}}\n  - {at: 5m, startKubelet: {nodes: general-01}}"
     async with running_scenario(clock, lines) as run:
         await run.wait_until_second(290)
         assert run.node_ready("general-01") == "Unknown"
@@ -119,7 +119,9 @@ async def test_machines_come_and_go(clock: Clock) -> None:
 
 
 async def test_a_machine_is_removed_also_while_the_kubelets_are_cut_off(clock: Clock) -> None:
-    lines = "  - {at: 1s, disconnect: {clients: [kubelets], for: 1h}}\n  - {at: 2s, removeNodes: {nodes: general-01}}"
+    lines = (
+        "  - {at: 1s, breakConnections: {clients: [kubelets], for: 1h}}\n  - {at: 2s, removeNodes: {nodes: general-01}}"
+    )
     async with running_scenario(clock, lines) as run:
         await run.wait_until(lambda: not run.api.has("nodes", "general-01"))
 
@@ -273,7 +275,7 @@ async def test_a_component_is_paused_for_good_until_it_is_resumed(clock: Clock) 
 
 
 async def test_requests_are_refused_for_a_while(clock: Clock) -> None:
-    lines = "  - {at: 1s, refuse: {code: 500, method: GET, path: /nodes, clients: [admin], for: 1m}}"
+    lines = "  - {at: 1s, failRequests: {code: 500, method: GET, path: /nodes, clients: [admin], for: 1m}}"
     async with running_scenario(clock, lines) as run:
         client = run.cluster.client(ADMIN)
         await run.wait_until_second(2)
@@ -284,7 +286,7 @@ async def test_requests_are_refused_for_a_while(clock: Clock) -> None:
 
 
 async def test_a_share_of_requests_is_refused(clock: Clock) -> None:
-    async with running_scenario(clock, "  - {at: 1s, refuse: {code: 409, chance: 0.5, clients: [admin]}}") as run:
+    async with running_scenario(clock, "  - {at: 1s, failRequests: {code: 409, chance: 0.5, clients: [admin]}}") as run:
         await run.wait_until_second(2)
         client, answers = run.cluster.client(ADMIN), []
         for _ in range(40):
@@ -296,7 +298,7 @@ async def test_a_share_of_requests_is_refused(clock: Clock) -> None:
 
 
 async def test_answers_are_lost_though_the_request_took_effect(clock: Clock) -> None:
-    lines = "  - {at: 1s, loseAnswers: {method: DELETE, clients: [admin], for: 1m}}"
+    lines = "  - {at: 1s, dropResponses: {method: DELETE, clients: [admin], for: 1m}}"
     async with running_scenario(clock, lines) as run:
         await run.wait_until_second(2)
         with pytest.raises(Unreachable):
@@ -305,14 +307,14 @@ async def test_answers_are_lost_though_the_request_took_effect(clock: Clock) -> 
 
 
 async def test_requests_take_longer(clock: Clock) -> None:
-    async with running_scenario(clock, "  - {at: 1s, slow: {by: 5s, clients: [admin], for: 1m}}") as run:
+    async with running_scenario(clock, "  - {at: 1s, delayRequests: {by: 5s, clients: [admin], for: 1m}}") as run:
         await run.wait_until_second(2)
         began = clock.now()
         await run.cluster.client(ADMIN).get(NODES, "general-01")
         assert clock.now() - began >= 5 * SECOND
 
 
-@pytest.mark.parametrize("action", ["disconnect", "silence"])
+@pytest.mark.parametrize("action", ["breakConnections", "stallConnections"])
 async def test_a_client_is_cut_off_for_a_while(clock: Clock, action: str) -> None:
     async with running_scenario(clock, f"  - {{at: 1s, {action}: {{clients: [kubelets], for: 4m}}}}") as run:
         await run.wait_until(lambda: run.node_ready("general-01") == "Unknown")
@@ -320,7 +322,7 @@ async def test_a_client_is_cut_off_for_a_while(clock: Clock, action: str) -> Non
 
 
 async def test_broken_connections_can_be_opened_again_at_once(clock: Clock) -> None:
-    lines = "  - {at: 1s, disconnect: {}}\n  - {at: 2s, scale: {name: web, namespace: shop, replicas: 4}}"
+    lines = "  - {at: 1s, breakConnections: {}}\n  - {at: 2s, scale: {name: web, namespace: shop, replicas: 4}}"
     async with running_scenario(clock, lines) as run:
         await run.wait_until(lambda: len(run.pods("shop")) == 4)
         assert run.log[0] == (1, "disconnected: everybody")

@@ -43,10 +43,10 @@ class CloudActions:
         self._reserved_nodes: set[str] = set()
         self.handlers: Mapping[str, ActionHandler] = {
             "announce": self._announce,
-            "move": self._reschedule,
-            "cancel": self._cancel,
-            "begin": self._start,
-            "end": self._end,
+            "reschedule": self._reschedule,
+            "cancelMaintenance": self._cancel,
+            "startMaintenance": self._start,
+            "endMaintenance": self._end,
             "interrupt": self._interrupt,
             "rebalance": self._rebalance,
             "scaleIn": self._scale_in,
@@ -80,11 +80,11 @@ class CloudActions:
             action.kind,
             start=self._instant_in(action.in_),
             duration=action.for_,
-            can_reschedule=action.movable,
+            can_reschedule=action.can_reschedule,
         )
         return CloudMaintenance(self._cluster, self._fleet, member, kind=action.kind, event=event, duration=action.for_)
 
-    async def _reschedule(self, action: model.Move, _: Random) -> ActionResult:
+    async def _reschedule(self, action: model.Reschedule, _: Random) -> ActionResult:
         maintenances = self._maintenances_named(action.name)
         for maintenance in maintenances:
             maintenance.reschedule(self._instant_in(action.in_))

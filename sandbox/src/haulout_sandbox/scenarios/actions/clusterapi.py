@@ -41,8 +41,8 @@ class ClusterApiActions:
         self.handlers: Mapping[str, ActionHandler] = {
             "rollOut": self._roll_out,
             "deleteMachines": self._delete_machines,
-            "maintain": self._request_maintenance,
-            "cutOff": self._cut_off,
+            "requestMaintenance": self._request_maintenance,
+            "clusterOutage": self._break_connection,
             "rotateKubeconfig": self._rotate_kubeconfig,
         }
 
@@ -60,7 +60,7 @@ class ClusterApiActions:
             await self._client.delete(_RESOURCES.machines, name, namespace=_cluster_key(action).namespace)
         return ActionResult(f"deleted of {action.cluster}: {format_names(names, 'no Machine fits')}")
 
-    async def _request_maintenance(self, action: model.Maintain, random: Random) -> ActionResult:
+    async def _request_maintenance(self, action: model.RequestMaintenance, random: Random) -> ActionResult:
         names = await self._select_machines(action, random, without=MAINTENANCE)
         for name in names:
             await self._set_maintenance_label(name, action, REQUESTED)
@@ -70,7 +70,7 @@ class ClusterApiActions:
             follow_ups=follow_ups,
         )
 
-    async def _complete_maintenance(self, name: str, action: model.Maintain, on_event: OnEvent) -> None:
+    async def _complete_maintenance(self, name: str, action: model.RequestMaintenance, on_event: OnEvent) -> None:
         """Wait until a maintenance is approved, wait for its duration, and withdraw the request."""
         try:
             while (await self._get_machine(name, action)).labels.get(MAINTENANCE) != APPROVED:
@@ -85,7 +85,7 @@ class ClusterApiActions:
             f"{format_short(action.for_)}: the request is withdrawn"
         )
 
-    async def _cut_off(self, action: model.CutOff, _: Random) -> ActionResult:
+    async def _break_connection(self, action: model.ClusterOutage, _: Random) -> ActionResult:
         workload_cluster, outage = self._workload_cluster(action), Outage(action.how)
         workload_cluster.break_connection(outage)
 

@@ -25,11 +25,11 @@ class FaultActions:
         self.handlers: Mapping[str, ActionHandler] = {
             "pause": self._pause,
             "resume": self._resume,
-            "refuse": self._refuse,
-            "loseAnswers": self._lose_answers,
-            "slow": self._slow,
-            "disconnect": self._disconnect,
-            "silence": self._silence,
+            "failRequests": self._fail_requests,
+            "dropResponses": self._drop_responses,
+            "delayRequests": self._delay_requests,
+            "breakConnections": self._break_connections,
+            "stallConnections": self._stall_connections,
             "compact": self._compact,
             "restartServer": self._restart_server,
         }
@@ -51,7 +51,7 @@ class FaultActions:
 
     # Requests
 
-    async def _refuse(self, action: model.Refuse, random: Random) -> ActionResult:
+    async def _fail_requests(self, action: model.FailRequests, random: Random) -> ActionResult:
         return self._add_rules(
             action,
             random,
@@ -61,12 +61,12 @@ class FaultActions:
             ),
         )
 
-    async def _lose_answers(self, action: model.LoseAnswers, random: Random) -> ActionResult:
+    async def _drop_responses(self, action: model.DropResponses, random: Random) -> ActionResult:
         return self._add_rules(
             action, random, "answers lost", lambda transport, when: transport.faults.fail_after_effect(**when)
         )
 
-    async def _slow(self, action: model.Slow, random: Random) -> ActionResult:
+    async def _delay_requests(self, action: model.DelayRequests, random: Random) -> ActionResult:
         description = f"requests slower by {format_short(action.by)}"
         return self._add_rules(
             action, random, description, lambda transport, when: transport.faults.delay(action.by, **when)
@@ -91,7 +91,7 @@ class FaultActions:
 
     # Connections
 
-    async def _disconnect(self, action: model.ClientFault, _: Random) -> ActionResult:
+    async def _break_connections(self, action: model.ClientFault, _: Random) -> ActionResult:
         """Break the connections; without a duration, clients may reconnect at once."""
         transports = self._transports(action.clients)
         for transport in transports:
@@ -99,7 +99,7 @@ class FaultActions:
         message = f"disconnected{format_for(action.for_)}: {_format_clients(action)}"
         return ActionResult(message, action.for_, lambda: self._heal(transports, "reachable again"))
 
-    async def _silence(self, action: model.ClientFault, _: Random) -> ActionResult:
+    async def _stall_connections(self, action: model.ClientFault, _: Random) -> ActionResult:
         transports = self._transports(action.clients)
         for transport in transports:
             transport.silence()

@@ -38,8 +38,8 @@ class NodeActions:
         self._fleet = fleet
         self.handlers: Mapping[str, ActionHandler] = {
             "reboot": self._reboot,
-            "kill": self._stop_kubelet,
-            "revive": self._start_kubelet,
+            "stopKubelet": self._stop_kubelet,
+            "startKubelet": self._start_kubelet,
             "notReady": self._set_not_ready,
             "addNodes": self._add_nodes,
             "removeNodes": self._remove_nodes,
