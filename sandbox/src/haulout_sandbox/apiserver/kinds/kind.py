@@ -16,8 +16,6 @@ from typing import Any, Protocol
 
 import msgspec
 
-from haulout_sandbox.apiserver.kinds import event_conversion
-
 JsonObject = dict[str, Any]
 
 _EVENT_TTL = timedelta(hours=1)
@@ -264,6 +262,58 @@ NAMESPACE = kind_with_status(
 CONFIG_MAP = new_kind("v1", "ConfigMap", short="cm", omit_empty=("",))
 
 
+# Events are stored as `v1`, without empty fields. Each API version then shows all fields that its Go type always has.
+# Follows `pkg/apis/events/v1/conversion.go` of Kubernetes 1.36.
+
+_V1_EMPTY: JsonObject = {
+    "involvedObject": {},
+    "source": {},
+    "firstTimestamp": None,
+    "lastTimestamp": None,
+    "eventTime": None,
+    "reportingComponent": "",
+    "reportingInstance": "",
+}
+_EVENTS_V1_EMPTY: JsonObject = {
+    "eventTime": None,
+    "regarding": {},
+    "deprecatedSource": {},
+    "deprecatedFirstTimestamp": None,
+    "deprecatedLastTimestamp": None,
+}
+
+_V1_TYPE = {"apiVersion": "v1", "kind": "Event"}
+_EVENTS_V1_TYPE = {"apiVersion": "events.k8s.io/v1", "kind": "Event"}
+_V1_NAMES = {
+    "regarding": "involvedObject",
+    "note": "message",
+    "reportingController": "reportingComponent",
+    "deprecatedSource": "source",
+    "deprecatedFirstTimestamp": "firstTimestamp",
+    "deprecatedLastTimestamp": "lastTimestamp",
+    "deprecatedCount": "count",
+}
+_EVENTS_V1_NAMES = {old: new for new, old in _V1_NAMES.items()}
+
+
+def _v1_to_storage(event: JsonObject) -> JsonObject:
+    return {name: value for name, value in event.items() if value not in (None, "", {}, 0)} | _V1_TYPE
+
+
+def _v1_from_storage(stored: JsonObject) -> JsonObject:
+    return _V1_EMPTY | stored
+
+
+def _events_v1_to_storage(event: JsonObject) -> JsonObject:
+    return _v1_to_storage({_V1_NAMES.get(name, name): value for name, value in event.items()})
+
+
+def _events_v1_from_storage(stored: JsonObject) -> JsonObject:
+    return (
+        _EVENTS_V1_EMPTY | {_EVENTS_V1_NAMES.get(name, name): value for name, value in stored.items()} | _EVENTS_V1_TYPE
+    )
+
+
 def _event_kind(api_version: str, reference: str, *fields: str, conversion: StorageConversion) -> Kind:
     return new_kind(
         api_version,
@@ -281,17 +331,13 @@ EVENT = _event_kind(
     "v1",
     "involvedObject",
     *("reason", "reportingComponent", "source", "type"),
-    conversion=StorageConversion(
-        "events", from_storage=event_conversion.v1_from_storage, to_storage=event_conversion.v1_to_storage
-    ),
+    conversion=StorageConversion("events", from_storage=_v1_from_storage, to_storage=_v1_to_storage),
 )
 EVENTS_V1_EVENT = _event_kind(
     "events.k8s.io/v1",
     "regarding",
     *("reason", "reportingController", "type"),
-    conversion=StorageConversion(
-        "events", from_storage=event_conversion.events_v1_from_storage, to_storage=event_conversion.events_v1_to_storage
-    ),
+    conversion=StorageConversion("events", from_storage=_events_v1_from_storage, to_storage=_events_v1_to_storage),
 )
 LEASE = new_kind(
     "coordination.k8s.io/v1",

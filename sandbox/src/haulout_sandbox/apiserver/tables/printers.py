@@ -231,6 +231,11 @@ def _secret(secret: JsonObject, _: datetime) -> Cells:
     return [secret.get("type", ""), str(len(secret.get("data") or ()))]
 
 
+@_printer("apiextensions.k8s.io", "CustomResourceDefinition", "Created At")
+def _definition(definition: JsonObject, _: datetime) -> Cells:
+    return [section_at(definition, "metadata").get("creationTimestamp", "")]
+
+
 # Pods and workloads
 
 
