@@ -117,7 +117,7 @@ async def test_a_cordon_that_is_refused_says_by_whom_and_is_tried_again(
         blocker: dict[str, Any] = status(cluster)["blockers"][0]
         assert (blocker["kind"], blocker["object"]) == (reason, who)
         assert why in blocker["reason"]
-        assert blocker["advice"]
+        assert blocker["remedy"]
         assert who.split()[1] in last_error(cluster)
         await cluster.eventually(lambda: reason in event_reasons(cluster))
         await allow(cluster, how)

@@ -183,7 +183,7 @@ async def test_a_permission_that_is_missing_is_told_and_noticed_when_it_is_there
             await create_maintenance(cluster, "n1")
             await cluster.eventually(lambda: "forbidden" in last_error(cluster).lower())
             await cluster.eventually(lambda: bool({"MaintenanceError", "DrainBlocked"} & set(event_reasons(cluster))))
-            assert status(cluster)["nextLook"]
+            assert status(cluster)["nextReconcile"]
             await assert_few_requests(cluster, operator, seconds)
             assert phase(cluster) == "Running"
         finally:

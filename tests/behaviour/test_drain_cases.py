@@ -186,7 +186,7 @@ async def test_a_drain_without_an_end_runs_into_its_deadline_and_one_that_is_wit
         await end_maintenance(cluster)
         assert is_released(cluster, "n1")
         await create_maintenance(cluster, "n1", name="again")
-        await cluster.eventually(lambda: bool(status(cluster, "again").get("drain", {}).get("leaving")))
+        await cluster.eventually(lambda: bool(status(cluster, "again").get("drain", {}).get("terminating")))
         await end_maintenance(cluster, "again")
         assert is_released(cluster, "n1")
         await cluster.eventually(lambda: not cluster.has("pods", "shop/slow"))
@@ -299,7 +299,7 @@ async def test_pods_of_daemon_sets_leave_last_and_come_back_after_the_maintenanc
         await cluster.pass_time(seconds=3)
         assert (daemons(cluster, "n1"), daemons(cluster, "n2")) == (["network"], ["logs", "network"])
         said = status(cluster)
-        assert (said["evictionPods"], said["drain"]["gone"]) == (2, 2)
+        assert (said["evictionPods"], said["drain"]["removed"]) == (2, 2)
         assert said["drain"]["warning"].startswith(
             "ignoring DaemonSet-managed Pods that tolerate all taints of the node and would come back: shop/network-"
         )

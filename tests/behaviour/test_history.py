@@ -123,7 +123,7 @@ async def test_who_ordered_a_maintenance_is_named_where_the_server_knows(
         cluster.run(operator_with_profiles(file, outside=FakeExternalClient()))
         await create_maintenance(cluster, "n1")
         await cluster.eventually(lambda: bool(entries(cluster, "n1")))
-        assert entries(cluster, "n1")[0]["by"] == cluster.admin.field_manager
+        assert entries(cluster, "n1")[0]["requestedBy"] == cluster.admin.field_manager
         await end_maintenance(cluster)
 
 
@@ -154,7 +154,7 @@ async def test_a_right_that_is_missing_is_named_and_costs_no_entry(a_cluster: Pl
 
 
 def a_record(name: str, **entry: object) -> RawObject:
-    full = {"time": "2026-01-01T00:00:00.123456Z", "what": OS, "to": REQUIRED, **entry}
+    full = {"time": "2026-01-01T00:00:00.123456Z", "object": OS, "to": REQUIRED, **entry}
     return {
         "apiVersion": MAINTENANCE_RECORDS.api_version,
         "kind": MAINTENANCE_RECORDS.kind,
@@ -169,9 +169,9 @@ def a_record(name: str, **entry: object) -> RawObject:
     [
         {"time": "yesterday"},
         {"time": None},
-        {"what": None},
-        {"what": ""},
-        {"why": "x" * 2_000},
+        {"object": None},
+        {"object": ""},
+        {"reason": "x" * 2_000},
         {"drain": {"pods": 1}},
         {"drain": {"seconds": -1, "pods": 1}},
         {"drain": {"seconds": 1.5, "pods": "all"}},
@@ -198,7 +198,7 @@ async def test_of_two_who_write_to_the_same_version_one_is_refused(a_cluster: Pl
     async with with_record_crd(a_cluster()).running() as cluster:
         await cluster.create(a_record("n1"))
         found = await cluster.admin.get(MAINTENANCE_RECORDS, "n1")
-        entry = Entry(time=cluster.clock.now(), what=OS, from_=REQUIRED, to=IN_MAINTENANCE)
+        entry = Entry(time=cluster.clock.now(), object=OS, from_=REQUIRED, to=IN_MAINTENANCE)
         patch = append_patch(found, add_entries(content_of(found), [NewEntry(entry=entry)]))
         await cluster.admin.patch(MAINTENANCE_RECORDS, "n1", patch)
         with pytest.raises(Conflict):

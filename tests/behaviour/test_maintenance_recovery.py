@@ -63,7 +63,7 @@ async def test_it_uncordons_the_node_and_ends_when_workloads_are_available(a_clu
         await wait_until_waiting(cluster)
         assert not is_cordoned(cluster, "n1")
         assert annotation(cluster, "n1", RECOVERING_ANNOTATION) == "patch"
-        assert status(cluster)["waitsFor"] == "node n1 to recover"
+        assert status(cluster)["waitingFor"] == "node n1 to recover"
         assert status(cluster)["blockers"][0]["kind"] == "Recovery"
         await set_foreign_hostname(cluster, "n1")
         await cluster.eventually(lambda: is_gone(cluster))

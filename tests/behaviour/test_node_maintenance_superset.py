@@ -74,9 +74,9 @@ async def test_what_blocks_is_told_with_its_owner_and_what_to_do(a_cluster: Plan
         (blocker,) = status(cluster)["blockers"]
         assert blocker["object"] == "PodDisruptionBudget shop/on-n1"
         assert blocker["workload"]
-        assert blocker["advice"]
+        assert blocker["remedy"]
         assert blocker["since"]
-        assert status(cluster)["nextLook"]
+        assert status(cluster)["nextReconcile"]
 
 
 async def test_a_maintenance_deleted_while_it_is_blocked_ends_within_seconds_beside_ten_others(
@@ -279,7 +279,7 @@ async def test_a_successor_goes_on_where_an_operator_was_killed(a_cluster: PlanF
         await cluster.delete("poddisruptionbudgets", "shop/on-n1")
         await wait_for_success(cluster)
         said = status(cluster)
-        assert (said["evictionPods"], said["totalpods"], said["drain"]["gone"]) == (2, 2, 2)
+        assert (said["evictionPods"], said["totalpods"], said["drain"]["removed"]) == (2, 2, 2)
         assert said["drain"]["startTime"] == began
 
 

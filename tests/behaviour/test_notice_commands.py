@@ -37,7 +37,7 @@ def parsed_notice(cluster: ClusterBackend, node: str, notice_id: str | None, **m
     usual = {"kind": "Reboot", "source": "people", "start": "+20m", "end": "+1h", "reason": "", "description": ""}
     return parse_request(
         cluster.clock.now(),
-        **{"node": node, "notice_id": notice_id, "deadline": None, "yes_unknown": None, **usual, **more},  # type: ignore[arg-type]  # as they are typed
+        **{"node": node, "notice_id": notice_id, "deadline": None, "allow_unknown_node": None, **usual, **more},  # type: ignore[arg-type]  # as they are typed
     )
 
 

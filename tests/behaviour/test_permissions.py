@@ -342,7 +342,7 @@ async def test_a_reload_that_needs_more_says_so_and_stops_nothing_else(a_cluster
 
 def _advice(cluster: LiveCluster, *, kind: str) -> list[str]:
     """Return what to do about blockers of a kind."""
-    return [blocker["advice"] for blocker in status(cluster).get("blockers", ()) if blocker["kind"] == kind]
+    return [blocker["remedy"] for blocker in status(cluster).get("blockers", ()) if blocker["kind"] == kind]
 
 
 def _warnings(cluster: LiveCluster) -> list[str]:

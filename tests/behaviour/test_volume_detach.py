@@ -72,8 +72,8 @@ async def test_a_drain_waits_for_the_volumes_of_pods_that_left_and_for_no_others
             "PersistentVolume left-1 (claim shop/data, driver disk.example.com) is still attached to node n1; "
             "the drain waits for it until "
         )
-        assert "kubectl describe volumeattachment csi-left-1" in said["advice"]
-        assert (phase(cluster), status(cluster)["waitsFor"]) == ("Running", "PersistentVolume left-1")
+        assert "kubectl describe volumeattachment csi-left-1" in said["remedy"]
+        assert (phase(cluster), status(cluster)["waitingFor"]) == ("Running", "PersistentVolume left-1")
         # Whoever takes over waits no longer than the one before.
         first.kill()
         await cluster.pass_time(seconds=2)

@@ -18,7 +18,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, ConsoleMessage, Page, Playwright, expect, sync_playwright
 
-from haulout.dashboard.api.types import ApiType, Fleet, Summary
+from haulout.dashboard.api.types import ApiType, NodeList, Summary
 from support.dashboard.canned_api import CannedApi, serving_canned_api
 from support.dashboard.fleet import a_fleet, a_health, a_summary
 
@@ -114,7 +114,7 @@ def serve() -> Iterator[Serve]:
     """Return how an API with these nodes is had until the end of the test: `serve(fleet, summary=…, **answers)`."""
     with ExitStack() as stack:
 
-        def enter(fleet: Fleet, summary: Summary | None = None, **answers: ApiType) -> CannedApi:
+        def enter(fleet: NodeList, summary: Summary | None = None, **answers: ApiType) -> CannedApi:
             return stack.enter_context(serving_canned_api(CannedApi.of(fleet, summary or a_summary(fleet), **answers)))
 
         yield enter

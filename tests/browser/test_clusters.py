@@ -8,12 +8,12 @@ from playwright.sync_api import Locator, Page, expect
 
 from browser.conftest import Pages, Serve, Theme, Width
 from haulout.controllers.clusterapi.status import ConnectionState, MachineRequestStatus
-from haulout.dashboard.api.types import ClusterList, ClusterReach, Fleet
+from haulout.dashboard.api.types import ClusterConnection, ClusterList, NodeList
 from support.dashboard.canned_api import CannedApi
 from support.dashboard.clusters import a_cluster_tile, a_hub_summary, some_clusters
 from support.dashboard.fleet import a_health
 
-_NO_NODES = Fleet(revision="1", total=0, nodes=())
+_NO_NODES = NodeList(revision="1", total=0, nodes=())
 _HOSTILE = '<img src=x onerror="document.title=1">"\'><script>alert(1)</script>'
 
 
@@ -181,7 +181,7 @@ def test_hostile_text_is_shown_as_it_is(pages: Pages, serve: Serve) -> None:
         version=_HOSTILE,
         reason=_HOSTILE,
     )
-    lost = structs.replace(evil, key=f"b/{_HOSTILE}", reach=ClusterReach.UNREACHABLE)
+    lost = structs.replace(evil, key=f"b/{_HOSTILE}", connection=ClusterConnection.UNREACHABLE)
     page = open_clusters_page(pages, served(serve, ClusterList(revision="1", total=2, clusters=(evil, lost))))
     for toggle in page.locator(".cluster-toggle").all():
         toggle.click()

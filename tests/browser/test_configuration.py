@@ -7,7 +7,7 @@ from aiohttp import web
 from playwright.sync_api import Page, expect
 
 from browser.conftest import Pages, Theme, Width
-from haulout.dashboard.api.types import Configuration, Finding, ProfileText, WhatIf
+from haulout.dashboard.api.types import Configuration, ConfigurationPreview, Finding, ProfileDescription
 from support.dashboard.canned_api import CannedApi
 from support.dashboard.notices_and_configuration import (
     GOOD_FILE,
@@ -35,7 +35,7 @@ def open_configuration_page(
     return page
 
 
-def edit_configuration(page: Page, api: CannedApi, text: str, answer: WhatIf) -> None:
+def edit_configuration(page: Page, api: CannedApi, text: str, answer: ConfigurationPreview) -> None:
     api.answers["configuration/check"] = answer
     page.locator(".editor-field").fill(text)
 
@@ -127,7 +127,7 @@ def test_a_broken_edit_is_marked_at_its_line_and_jumped_to(pages: Pages, api: Ca
 def test_typing_is_asked_about_once_it_rests(pages: Pages, api: CannedApi) -> None:
     texts: list[int] = []
 
-    def answer(_: web.Request) -> WhatIf:
+    def answer(_: web.Request) -> ConfigurationPreview:
         texts.append(1)
         return preview(GOOD_FILE)
 
@@ -169,7 +169,7 @@ def test_hostile_text_stays_text(pages: Pages, api: CannedApi) -> None:
         path=HOSTILE,
         text=f"{HOSTILE}\n{LONG_TEXT}\n",
         findings=(Finding(message=HOSTILE, line=1, key=LONG_TEXT),),
-        profiles=(ProfileText(name=HOSTILE, text=(HOSTILE, LONG_TEXT)),),
+        profiles=(ProfileDescription(name=HOSTILE, text=(HOSTILE, LONG_TEXT)),),
     )
     page = open_configuration_page(pages, api, width="phone")
     expect(page.locator("#line-1")).to_contain_text("<script>")

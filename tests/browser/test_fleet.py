@@ -8,7 +8,7 @@ import pytest
 from playwright.sync_api import Locator, Page, expect
 
 from browser.conftest import Pages, Serve, Theme, Width
-from haulout.dashboard.api.types import Fleet, NodeState
+from haulout.dashboard.api.types import NodeList, NodeState
 from support.dashboard.canned_api import CannedApi
 from support.dashboard.fleet import a_fleet, a_hostile_fleet, a_summary, a_tile, ago
 
@@ -240,7 +240,7 @@ def test_a_row_that_changes_keeps_the_focus(pages: Pages, api: CannedApi) -> Non
 
 
 def test_a_cluster_without_nodes_says_so(pages: Pages, serve: Serve) -> None:
-    nothing = Fleet(revision="1", total=0, nodes=())
+    nothing = NodeList(revision="1", total=0, nodes=())
     page = pages.open(serve(nothing, a_summary(nothing, budgets=(), banners=())).dashboard_url)
     expect(page.get_by_text("There are no nodes")).to_be_visible()
 
@@ -296,7 +296,7 @@ def test_times_go_on_by_themselves(pages: Pages, api: CannedApi) -> None:
 
 def test_what_all_names_end_with_is_left_out_of_tiles(pages: Pages, serve: Serve) -> None:
     names = [f"ip-10-0-{index}-17.eu-west-1.compute.internal" for index in range(12)]
-    fleet = Fleet(revision="1", total=12, nodes=tuple(a_tile(name) for name in names))
+    fleet = NodeList(revision="1", total=12, nodes=tuple(a_tile(name) for name in names))
     page = pages.open(serve(fleet).dashboard_url)
     expect(page.locator(".tile-name").nth(1)).to_have_text("ip-10-0-1-17")
     expect(page.locator(".map .tile").nth(1)).to_have_attribute("aria-label", f"{names[1]}, idle")

@@ -7,7 +7,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from browser.conftest import Pages, Theme, Width
-from haulout.dashboard.api.types import CallHealth
+from haulout.dashboard.api.types import RequestHealth
 from support.dashboard.canned_api import CannedApi
 from support.dashboard.fleet import LEADER, a_health
 
@@ -61,20 +61,20 @@ def test_what_cannot_be_loaded_says_why_and_can_be_tried_again(pages: Pages, api
 
 
 def test_nothing_wrong_is_told_as_such(pages: Pages, api: CannedApi) -> None:
-    api.answers["health"] = msgspec.structs.replace(a_health(), troubles=())
+    api.answers["health"] = msgspec.structs.replace(a_health(), warnings=())
     page = pages.open(f"{api.dashboard_url}#/health")
     expect(page.get_by_text("No errors")).to_be_visible()
 
 
 def test_a_long_table_is_cut_and_stays_whole_once_somebody_wanted_all_of_it(pages: Pages, api: CannedApi) -> None:
-    calls = tuple(CallHealth(verb="get", resource=f"things{index}", count=index) for index in range(25))
-    api.answers["health"] = msgspec.structs.replace(a_health(), calls=calls)
+    calls = tuple(RequestHealth(verb="get", resource=f"things{index}", count=index) for index in range(25))
+    api.answers["health"] = msgspec.structs.replace(a_health(), requests=calls)
     page = pages.open(f"{api.dashboard_url}#/health")
     rows = page.locator(".card", has=page.get_by_role("heading", name="Calls to the API server")).locator("tbody tr")
     expect(rows).to_have_count(10)
     page.get_by_role("button", name="All 25").click()
     expect(rows).to_have_count(25)
-    api.answers["health"] = msgspec.structs.replace(a_health(), calls=calls, viewers=9)
+    api.answers["health"] = msgspec.structs.replace(a_health(), requests=calls, viewers=9)
     page.get_by_role("button", name="Refresh").click()
     expect(page.locator(".figures")).to_contain_text("Viewers9")
     expect(rows).to_have_count(25)

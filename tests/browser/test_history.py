@@ -74,7 +74,7 @@ def test_what_narrows_it_is_in_the_address_and_asked_for(
     with page.expect_response("**/api/v2/history?*from=*"):
         page.get_by_role("button", name="1d").click()
     expect(page).to_have_url(f"{api.dashboard_url}#/history?what=profile&q=disk&since=1d")
-    assert {name: query for name, query in queries[-1].items() if name != "from"} == {"what": "profile", "q": "disk"}
+    assert {name: query for name, query in queries[-1].items() if name != "from"} == {"object": "profile", "q": "disk"}
     first, last = (datetime.fromisoformat(queries[at]["from"]) for at in (0, -1))
     assert timedelta(days=5, hours=23) < last - first < timedelta(days=6, hours=1), "a week by default, then a day"
 
@@ -84,7 +84,7 @@ def test_all_of_it_is_a_file_with_what_is_narrowed(pages: Pages, api: CannedApi,
     link = page.get_by_role("link", name="CSV")
     address = urlsplit(link.get_attribute("href") or "")
     assert address.path.endswith("/api/v2/history.csv")
-    assert parse_qs(address.query) == {"what": ["profile"], "node": ["n1"]}
+    assert parse_qs(address.query) == {"object": ["profile"], "node": ["n1"]}
     with page.expect_download() as downloading:
         link.click()
     file = tmp_path / "file.csv"

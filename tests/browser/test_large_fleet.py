@@ -11,7 +11,7 @@ from msgspec import structs
 from playwright.sync_api import CDPSession, expect
 
 from browser.conftest import Pages, Serve
-from haulout.dashboard.api.types import Fleet, NodeState
+from haulout.dashboard.api.types import NodeList, NodeState
 from support.dashboard.canned_api import CannedApi
 from support.dashboard.fleet import a_fleet
 
@@ -21,17 +21,17 @@ _TIMES = 10
 
 
 @pytest.fixture(scope="module")
-def fleet() -> Fleet:
+def fleet() -> NodeList:
     return a_fleet(_NODE_COUNT)
 
 
 @pytest.fixture
-def large_api(serve: Serve, fleet: Fleet) -> CannedApi:
+def large_api(serve: Serve, fleet: NodeList) -> CannedApi:
     return serve(fleet)
 
 
 def test_a_change_costs_the_browser_a_few_frames(
-    pages: Pages, large_api: CannedApi, fleet: Fleet, rng: random.Random
+    pages: Pages, large_api: CannedApi, fleet: NodeList, rng: random.Random
 ) -> None:
     """What counts is the time that the page's thread worked, which is the same on a machine that is busy."""
     page = pages.open(large_api.dashboard_url)

@@ -10,12 +10,21 @@ from aiohttp import web
 from playwright.sync_api import Page, expect
 
 from browser.conftest import Pages, Theme, Width
-from haulout.dashboard.api.types import ActKind, AuthMode, Done, Happening, NodeDetail, NodeState, Problem, Session
+from haulout.dashboard.api.types import (
+    ActionResponse,
+    ActionType,
+    AuthMode,
+    HistoryEntry,
+    NodeDetail,
+    NodeState,
+    Problem,
+    Session,
+)
 from support.dashboard.canned_api import CannedApi
 from support.dashboard.fleet import NOW
 from support.dashboard.node_detail import a_blocked_node, a_hostile_node, an_idle_node, an_ordered_node
 
-ALL_ACTS = tuple(ActKind)
+ALL_ACTS = tuple(ActionType)
 
 
 @pytest.fixture(autouse=True)
@@ -25,7 +34,7 @@ def _nodes(api: CannedApi) -> None:
 
 
 def put(api: CannedApi, detail: NodeDetail) -> None:
-    api.answers[f"nodes/{detail.tile.name}"] = detail
+    api.answers[f"nodes/{detail.summary.name}"] = detail
 
 
 def open_node_page(
@@ -42,8 +51,8 @@ def open_details(page: Page) -> None:
     page.locator("details").evaluate_all("all => all.forEach(it => (it.open = true))")
 
 
-def set_allowed_actions(api: CannedApi, *acts: ActKind) -> None:
-    api.answers["session"] = Session(mode=AuthMode.TOKEN, user="ann", may_read=True, acts=acts, csrf="a-secret")
+def set_allowed_actions(api: CannedApi, *acts: ActionType) -> None:
+    api.answers["session"] = Session(mode=AuthMode.TOKEN, user="ann", may_read=True, actions=acts, csrf="a-secret")
 
 
 def test_the_head_says_what_goes_on_since_when_why_and_when_it_goes_on(pages: Pages, api: CannedApi) -> None:
@@ -90,7 +99,7 @@ def test_what_a_check_knows_unfolds_and_stays_unfolded_when_other_things_change(
     page.get_by_text("Check details").click()
     expect(page.get_by_text("Europe/Berlin", exact=True)).to_be_visible()
     detail = a_blocked_node(NOW)
-    drain = msgspec.structs.replace(detail.drains[0], gone=7)
+    drain = msgspec.structs.replace(detail.drains[0], removed=7)
     api.send_event("node", msgspec.structs.replace(detail, drains=(drain,)))
     expect(page.locator(".drain-figures")).to_contain_text("7 of 8 pods have left")
     expect(page.get_by_text("Europe/Berlin", exact=True)).to_be_visible()
@@ -141,7 +150,7 @@ def test_history_is_newest_first_with_durations_and_drain_facts(pages: Pages, ap
 
 def test_a_long_history_is_cut_until_it_is_asked_for(pages: Pages, api: CannedApi) -> None:
     many = tuple(
-        Happening(time=NOW - timedelta(hours=number), what="profile/os", after=f"s{number}") for number in range(40)
+        HistoryEntry(time=NOW - timedelta(hours=number), object="profile/os", to=f"s{number}") for number in range(40)
     )
     put(api, msgspec.structs.replace(a_blocked_node(NOW), history=many))
     page = open_node_page(pages, api)
@@ -166,7 +175,8 @@ def test_a_change_of_the_node_is_shown_as_it_happens(pages: Pages, api: CannedAp
     expect(page.locator(".lead")).to_contain_text("Blocked")
     detail = a_blocked_node(NOW)
     api.send_event(
-        "node", msgspec.structs.replace(detail, tile=msgspec.structs.replace(detail.tile, state=NodeState.DRAINING))
+        "node",
+        msgspec.structs.replace(detail, summary=msgspec.structs.replace(detail.summary, state=NodeState.DRAINING)),
     )
     expect(page.locator(".lead")).to_contain_text("Draining")
     assert "events?node=general-05" in api.requested_paths
@@ -199,14 +209,16 @@ def test_nobody_is_offered_what_they_may_not_do(pages: Pages, api: CannedApi) ->
 def test_an_act_is_asked_about_sent_with_its_reason_and_answered(pages: Pages, api: CannedApi) -> None:
     sent: list[str] = []
 
-    def done(request: web.Request) -> Done:
+    def done(request: web.Request) -> ActionResponse:
         sent.append(request.headers["X-Haulout-Csrf"])
-        return Done(text="general-05 is held", command="kubectl annotate node general-05 haulout.dev/hold=x")
+        return ActionResponse(
+            message="general-05 is held", command="kubectl annotate node general-05 haulout.dev/hold=x"
+        )
 
-    api.answers["acts"] = done
-    set_allowed_actions(api, ActKind.HOLD)
+    api.answers["actions"] = done
+    set_allowed_actions(api, ActionType.HOLD)
     page = open_node_page(pages, api)
-    with page.expect_request("**/api/v2/acts") as asked:
+    with page.expect_request("**/api/v2/actions") as asked:
         page.get_by_role("button", name="Hold …").click()
         dialog = page.get_by_role("dialog", name="Hold")
         expect(dialog.get_by_label("Reason")).to_be_focused()
@@ -215,7 +227,7 @@ def test_an_act_is_asked_about_sent_with_its_reason_and_answered(pages: Pages, a
         dialog.get_by_label("How long").select_option("for 4 hours")
         dialog.get_by_role("button", name="Hold", exact=True).click()
     body = asked.value.post_data_json
-    assert body["act"] == "hold"
+    assert body["action"] == "hold"
     assert body["node"] == "general-05"
     assert body["reason"] == "disk is being replaced"
     assert body["until"].startswith("2026-11-16T18:05")
@@ -228,7 +240,7 @@ def test_an_act_is_asked_about_sent_with_its_reason_and_answered(pages: Pages, a
 
 def test_an_act_that_is_refused_says_why_and_can_be_tried_again(pages: Pages, api: CannedApi) -> None:
     pages.expect_problems("403")
-    api.answers["acts"] = Problem(error="ann may not delete nodemaintenances", status=403)
+    api.answers["actions"] = Problem(error="ann may not delete nodemaintenances", status=403)
     set_allowed_actions(api, *ALL_ACTS)
     page = open_node_page(pages, api, "general-08")
     page.get_by_role("button", name="End maintenance …").first.click()
@@ -241,13 +253,18 @@ def test_an_act_that_is_refused_says_why_and_can_be_tried_again(pages: Pages, ap
 
 
 def test_a_check_that_waits_for_approval_is_approved(pages: Pages, api: CannedApi) -> None:
-    api.answers["acts"] = Done(text="approved")
+    api.answers["actions"] = ActionResponse(message="approved")
     set_allowed_actions(api, *ALL_ACTS)
     page = open_node_page(pages, api)
     page.get_by_role("button", name="Approve it …").click()
-    with page.expect_request("**/api/v2/acts") as asked:
+    with page.expect_request("**/api/v2/actions") as asked:
         page.get_by_role("dialog").get_by_role("button", name="Approve it").click()
-    assert asked.value.post_data_json == {"act": "approve", "node": "general-05", "profile": "os", "check": "approved"}
+    assert asked.value.post_data_json == {
+        "action": "approve",
+        "node": "general-05",
+        "profile": "os",
+        "check": "approved",
+    }
 
 
 def test_a_dialog_keeps_nobody_out(pages: Pages, api: CannedApi, accessible: Callable[[Page], None]) -> None:

@@ -7,7 +7,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from browser.conftest import Pages, Theme, Width
-from haulout.dashboard.api.types import ActKind, AuthMode, Done, NoticeList, NoticesChanged, Session
+from haulout.dashboard.api.types import ActionResponse, ActionType, AuthMode, NoticeList, NoticesChanged, Session
 from support.dashboard.canned_api import CannedApi
 from support.dashboard.fleet import NOW
 from support.dashboard.notices_and_configuration import a_moved_notice, some_notices
@@ -83,23 +83,23 @@ def test_changes_are_shown_as_they_happen_and_what_is_unfolded_stays_so(pages: P
     page = open_notices_page(pages, api)
     page.get_by_role("button", name="Details of people-chg-17-4f2a").click()
     changed = msgspec.structs.replace(a_moved_notice(NOW), phase="Due")
-    api.update_notices(NoticesChanged(revision="8", changed=(changed,), gone=("evil",)))
+    api.update_notices(NoticesChanged(revision="8", changed=(changed,), deleted=("evil",)))
     expect(page.get_by_role("region", name="Due notices")).to_contain_text("aws-event-9c1d")
     expect(page.locator(".notice").filter(has_text="evil")).to_have_count(0)
     expect(page.get_by_text("haulout notice cancel people-chg-17-4f2a")).to_be_visible()
 
 
 def test_only_what_people_made_can_be_called_off(pages: Pages, api: CannedApi) -> None:
-    api.answers["session"] = Session(mode=AuthMode.PROXY, user="ann", acts=(ActKind.CANCEL,), csrf="x")
-    api.answers["acts"] = Done(text="people-chg-17-4f2a is called off")
+    api.answers["session"] = Session(mode=AuthMode.PROXY, user="ann", actions=(ActionType.CANCEL,), csrf="x")
+    api.answers["actions"] = ActionResponse(message="people-chg-17-4f2a is called off")
     page = open_notices_page(pages, api)
     page.get_by_role("button", name="Details of aws-event-9c1d").click()
     expect(page.get_by_text("Only its cloud can cancel it")).to_be_visible()
     page.get_by_role("button", name="Details of people-chg-17-4f2a").click()
     page.get_by_role("button", name="Cancel notice …").click()
-    with page.expect_request("**/api/v2/acts") as asked:
+    with page.expect_request("**/api/v2/actions") as asked:
         page.get_by_role("dialog").get_by_role("button", name="Cancel notice").click()
-    assert asked.value.post_data_json == {"act": "cancel", "notice": "people-chg-17-4f2a", "node": "large-02"}
+    assert asked.value.post_data_json == {"action": "cancel", "notice": "people-chg-17-4f2a", "node": "large-02"}
     expect(page.get_by_role("dialog")).to_contain_text("is called off")
 
 

@@ -87,7 +87,7 @@ def test_a_banner_comes_and_goes_with_what_the_operator_says(pages: Pages, api: 
     page = pages.open(api.dashboard_url)
     banners = page.get_by_role("status", name="Warnings")
     expect(banners).to_contain_text("AWS has not been heard")
-    broken = Banner(level=Level.CRITICAL, text="The configuration is broken: line 3", page="configuration")
+    broken = Banner(level=Level.CRITICAL, message="The configuration is broken: line 3", page="configuration")
     api.update_summary(a_summary(a_fleet(), banners=(broken,)))
     expect(banners).to_have_text(re.compile("^The configuration is broken: line 3See configuration$"))
     api.update_summary(a_summary(a_fleet(), banners=()))
@@ -160,7 +160,7 @@ def test_who_comes_while_nobody_leads_is_told_so_and_sees_the_fleet_as_soon_as_s
 ) -> None:
     pages.expect_problems("503")
     nobody = Banner(
-        level=Level.CRITICAL, text="No replica is the leader: no maintenance starts or continues", page="health"
+        level=Level.CRITICAL, message="No replica is the leader: no maintenance starts or continues", page="health"
     )
     api.answers["summary"] = a_summary(a_fleet(), banners=(nobody,))
     api.fail_requests("events", 503, "no replica is the leader at the moment")

@@ -251,7 +251,7 @@ def missing_history(recording: Recording, rules: Rules) -> Iterator[Violation]: 
         if maintenance.node not in permanent_nodes or not maintenance.phases:
             continue
         entries = (records.get(maintenance.node) or {}).get("entries") or []
-        own_entries = [entry for entry in entries if entry.get("what") == f"{MAINTENANCE_OWNER}{maintenance.name}"]
+        own_entries = [entry for entry in entries if entry.get("object") == f"{MAINTENANCE_OWNER}{maintenance.name}"]
         if any(entry.get("result") == _GAP for entry in entries):
             continue
         recorded = [entry["to"] for entry in own_entries if entry.get("to")]
@@ -274,7 +274,8 @@ def missing_profile_history(recording: Recording, rules: Rules) -> Iterator[Viol
         entries = (records.get(name) or {}).get("entries") or []
         if any(entry.get("result") == _GAP for entry in entries):
             continue
-        recorded = [entry["to"] for entry in entries if entry.get("to") and str(entry.get("what")).startswith(_PROFILE)]
+        of_profiles = [entry for entry in entries if str(entry.get("object")).startswith(_PROFILE)]
+        recorded = [entry["to"] for entry in of_profiles if entry.get("to")]
         observed_states = _states(recording, name)
         remaining = iter(recorded)
         if not all(state in remaining for state in observed_states):

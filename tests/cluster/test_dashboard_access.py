@@ -44,7 +44,7 @@ def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[ControlPla
     (folder / "policy.yaml").write_text(yaml.safe_dump(POLICY))
     flags = [f"--audit-policy-file={folder / 'policy.yaml'}", f"--audit-log-path={folder / 'log'}"]
     with ControlPlane(users={"olga": ("ops",), "sam": ()}, apiserver_flags=flags) as found:
-        found.kubectl("apply", "-f", "-", input=manifests("narrow"))
+        found.kubectl("apply", "-f", "-", input=manifests("constrained"))
         found.kubectl("create", "-f", "-", input=json.dumps(a_node("n1")))
         for name in ("robot", "viewer"):
             found.kubectl("create", "serviceaccount", name, "-n", "haulout")
@@ -58,7 +58,7 @@ def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[ControlPla
 
 def manifests(acts: str, *kinds: str) -> str:
     """Return what is applied, of these kinds if any are named; but for the webhook, which nobody would answer here."""
-    options = ["--image", "example/haulout", "--dashboard-auth", "proxy", "--dashboard-acts", acts]
+    options = ["--image", "example/haulout", "--dashboard-auth", "proxy", "--dashboard-actions", acts]
     command = [sys.executable, "-m", "haulout", "manifests", *options]
     printed = yaml.safe_load_all(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
     wanted = [item for item in printed if not item["kind"].endswith("WebhookConfiguration")]
@@ -90,7 +90,7 @@ class Dashboard:
     async def allowed_actions(self, token: str) -> tuple[bool, list[str]]:
         """Return whether somebody may look, and what they may do."""
         _, session = await self.request("/session", token)
-        return session.get("mayRead", False), session.get("acts", [])
+        return session.get("mayRead", False), session.get("actions", [])
 
 
 @asynccontextmanager
@@ -141,7 +141,7 @@ async def test_the_api_server_decides_who_looks_and_who_acts_and_writes_down_who
     cluster, log = plane
     robot, viewer = await asyncio.gather(*(asyncio.to_thread(token_of, cluster, item) for item in ("robot", "viewer")))
     olga, sam = cluster.token("olga"), cluster.token("sam")
-    start, cancel = {"act": "start", "node": "n1"}, {"act": "cancel", "maintenance": "n1"}
+    start, cancel = {"action": "start", "node": "n1"}, {"action": "cancel", "maintenance": "n1"}
     async with serve_dashboard(cluster, tmp_path) as dashboard:
         everything = True, ["approve", "hold", "release", "start", "cancel"]
         assert await dashboard.allowed_actions(olga) == everything
@@ -152,15 +152,15 @@ async def test_the_api_server_decides_who_looks_and_who_acts_and_writes_down_who
         assert (await dashboard.request("/summary", "nobody"))[0] == 401
         assert (await dashboard.request("/summary", viewer))[0] == 200
 
-        assert (await dashboard.request("/acts", sam, start))[0] == 403
-        status, refused = await dashboard.request("/acts", viewer, start)
+        assert (await dashboard.request("/actions", sam, start))[0] == 403
+        status, refused = await dashboard.request("/actions", viewer, start)
         assert status == 403
         assert "haulout:viewer may not do this" in refused["error"]
 
-        assert (await dashboard.request("/acts", olga, start))[0] == 200
+        assert (await dashboard.request("/actions", olga, start))[0] == 200
         made = json.loads(cluster.kubectl("get", "nodemaintenance", "n1", "-o", "json", "--show-managed-fields").stdout)
         assert [item["manager"] for item in made["metadata"]["managedFields"]] == ["haulout-dashboard"]
-        assert (await dashboard.request("/acts", robot, cancel))[0] == 200
+        assert (await dashboard.request("/actions", robot, cancel))[0] == 200
     created, deleted = (
         audit_entries(log, "nodemaintenances", "create"),
         audit_entries(log, "nodemaintenances", "delete"),
@@ -168,8 +168,8 @@ async def test_the_api_server_decides_who_looks_and_who_acts_and_writes_down_who
     assert created[-1] == ("olga", "", 201)
     assert deleted[-1] == (ROBOT, "", 200)
     record = json.loads(cluster.kubectl("get", "mr", "n1", "-o", "json").stdout)
-    assert [(item["by"], item["result"]) for item in record["entries"]][-2:] == [
-        ("olga", "ordered"),
+    assert [(item["requestedBy"], item["result"]) for item in record["entries"]][-2:] == [
+        ("olga", "created"),
         (ROBOT, "cancelled"),
     ]
     told = cluster.kubectl("get", "events", "-n", "default", "-o", "jsonpath={.items[*].message}").stdout
@@ -179,7 +179,7 @@ async def test_the_api_server_decides_who_looks_and_who_acts_and_writes_down_who
     )
 
 
-@pytest.mark.parametrize("acts", ["narrow", "wide"])
+@pytest.mark.parametrize("acts", ["constrained", "unrestricted"])
 async def test_people_whom_a_proxy_names_act_by_an_account_that_only_impersonates(
     plane: tuple[ControlPlane, Path], tmp_path: Path, acts: str
 ) -> None:
@@ -188,21 +188,21 @@ async def test_people_whom_a_proxy_names_act_by_an_account_that_only_impersonate
     await asyncio.to_thread(cluster.kubectl, "apply", "-f", "-", input=roles)
     binding = ("create", "clusterrolebinding", f"olga-{acts}", f"--clusterrole={OPERATOR_ROLE}", "--user=olga@example")
     await asyncio.to_thread(cluster.kubectl, *binding)
-    start, cancel = {"act": "start", "node": "n1"}, {"act": "cancel", "maintenance": "n1"}
+    start, cancel = {"action": "start", "node": "n1"}, {"action": "cancel", "maintenance": "n1"}
     async with serve_dashboard(cluster, tmp_path, AuthMode.PROXY) as dashboard:
-        assert (await dashboard.request("/acts", act=start, proxy_user="olga@example"))[0] == 200
-        status, refused = await dashboard.request("/acts", act=cancel, proxy_user="sam@example")
+        assert (await dashboard.request("/actions", act=start, proxy_user="olga@example"))[0] == 200
+        status, refused = await dashboard.request("/actions", act=cancel, proxy_user="sam@example")
         assert (status, "may not get /haulout/dashboard" in refused["error"]) == (403, True)
-        assert (await dashboard.request("/acts", act=cancel, proxy_user="olga@example"))[0] == 200
+        assert (await dashboard.request("/actions", act=cancel, proxy_user="olga@example"))[0] == 200
         await asyncio.to_thread(cluster.kubectl, "delete", "serviceaccount", "haulout-dashboard", "-n", "haulout")
     async with serve_dashboard(cluster, tmp_path, AuthMode.PROXY) as dashboard:
-        status, refused = await dashboard.request("/acts", act=start, proxy_user="olga@example")
+        status, refused = await dashboard.request("/actions", act=start, proxy_user="olga@example")
     assert (status, "ServiceAccount haulout/haulout-dashboard" in refused["error"]) == (403, True)
     assert audit_entries(log, "nodemaintenances", "create")[-1] == (IMPERSONATOR, "olga@example", 201)
     assert audit_entries(log, "nodemaintenances", "delete")[-1] == (IMPERSONATOR, "olga@example", 200)
 
 
-@pytest.mark.parametrize("acts", ["narrow", "wide"])
+@pytest.mark.parametrize("acts", ["constrained", "unrestricted"])
 def test_the_operators_own_credentials_cannot_impersonate(plane: tuple[ControlPlane, Path], acts: str) -> None:
     cluster, _ = plane
     cluster.kubectl("apply", "-f", "-", input=manifests(acts, "ClusterRole", "ClusterRoleBinding", "ServiceAccount"))

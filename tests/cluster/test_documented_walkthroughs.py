@@ -25,7 +25,7 @@ def test_the_pages_about_operations_are_followed(control_plane: ControlPlane, tm
         shell = a_shell(tmp_path, control_plane, kubeconfig=running.kubeconfig)
         create_maintenance(shell, "patch-04", "general-04")
         shell.run("kubectl cordon general-08")
-        shell.run("haulout notice create lost --kind Reboot --start +2h --id CHG-99 --yes-unknown")
+        shell.run("haulout notice create lost --kind Reboot --start +2h --id CHG-99 --allow-unknown-node")
         (tmp_path / "broken.yaml").write_text("instances: {check: [{name: a, type: hasLable, config: {key: a}}]}\n")
         Reader(shell).follow(page_text("docs/operations/troubleshooting.md"))
         install(shell)

@@ -21,13 +21,18 @@ RECORD = {
     "metadata": {"name": NAME, "annotations": {NODE_DELETED_ANNOTATION: "2026-01-01T00:06:00Z"}},
     "total": 12,
     "entries": [
-        {"time": "2026-01-01T00:00:00Z", "what": "profile/os", "to": "maintenance-required", "why": "wanted passed"},
+        {
+            "time": "2026-01-01T00:00:00Z",
+            "object": "profile/os",
+            "to": "maintenance-required",
+            "reason": "wanted passed",
+        },
         {
             "time": "2026-01-01T00:05:00.123456Z",
-            "what": "profile/os",
+            "object": "profile/os",
             "from": "maintenance-required",
             "to": "in-maintenance",
-            "why": "room passed",
+            "reason": "room passed",
         },
     ],
 }

@@ -89,7 +89,7 @@ async def delete_machine(shell: Shell, dashboard: Dashboard) -> None:
     """Have a Machine be deleted, and nobody prepare its node."""
     shell.run("kubectl -n team-a delete $A --wait=false")
     waits = await dashboard.machine("team-a/prod", approved=False)
-    assert waits["why"] == "deletion"
+    assert waits["request"] == "deletion"
     assert shell.run("echo ${A#*/}").strip() in dashboard.run_command(
         dashboard.cluster("team-a/prod"), "List its Machines"
     )

@@ -103,7 +103,7 @@ ALERTS = (
     ),
     Alert(
         name="HauloutDrainBlocked",
-        expr=f'max by (by, kind) (haulout_drains_blocked{{kind!~"{_PROGRESS_KINDS}"}}) > 0',
+        expr=f'max by (controller, kind) (haulout_drains_blocked{{kind!~"{_PROGRESS_KINDS}"}}) > 0',
         for_="30m",
         summary="{{ $value }} drains do not go on: {{ $labels.kind }}",
         description="Pods cannot be made to leave their node. `haulout top`, then `haulout why NODE`, names the "
@@ -111,7 +111,8 @@ ALERTS = (
     ),
     Alert(
         name="HauloutDrainsFailing",
-        expr='sum by (by) (increase(haulout_drain_duration_seconds_count{result=~"TimedOut|Refused|Broke"}[1h])) > 0',
+        expr="sum by (controller) "
+        '(increase(haulout_drain_duration_seconds_count{result=~"TimedOut|Refused|Crashed"}[1h])) > 0',
         summary="Drains ended without an empty node",
         description="They ran out of time, or their policy does not let some pod go. `kubectl get nodemaintenances` "
         "and `haulout history NODE` say which and why.",
@@ -119,7 +120,7 @@ ALERTS = (
     Alert(
         name="HauloutBudgetExhausted",
         expr="(max by (limit, group) (haulout_budget_used) >= max by (limit, group) (haulout_budget_limit)) "
-        "and on () (sum(max by (by) (haulout_budget_waiting)) > 0)",
+        "and on () (sum(max by (controller) (haulout_budget_waiting)) > 0)",
         for_="4h",
         summary="Maintenance waits, as the budget is used up: {{ $labels.limit }} ({{ $labels.group }})",
         description="So many nodes are out of service that no other may be taken. Find those that do not come back: "
@@ -195,17 +196,17 @@ ALERTS = (
     ),
     Alert(
         name="HauloutClustersUnreachable",
-        expr='max by (reach) (haulout_hub_clusters{reach=~"unreachable|unreadable"}) > 0',
+        expr='max by (connection) (haulout_hub_clusters{connection=~"unreachable|unreadable"}) > 0',
         for_="15m",
-        summary="{{ $value }} workload clusters are {{ $labels.reach }} for the hub",
+        summary="{{ $value }} workload clusters are {{ $labels.connection }} for the hub",
         description="Their Machines wait. `/readyz` of the hub names them and says why: is the Secret with the "
         "kubeconfig up to date, and does a network policy let the hub through?",
     ),
     Alert(
         name="HauloutApprovalOverdue",
-        expr="max by (why) (haulout_hub_longest_wait_seconds) > 14400",
+        expr="max by (request) (haulout_hub_longest_wait_seconds) > 14400",
         for_="5m",
-        summary="A Machine waits for the approval of its {{ $labels.why }} since {{ $value | humanizeDuration }}",
+        summary="A Machine waits for the approval of its {{ $labels.request }} since {{ $value | humanizeDuration }}",
         description="Nobody has prepared its node: `kubectl get events -A --field-selector reason=ApprovalOverdue` "
         "names it, and `haulout why NODE` on its cluster says what the profile waits for.",
     ),
@@ -271,8 +272,8 @@ ALERTS = (
     ),
     Alert(
         name="HauloutHistoryEntriesDropped",
-        expr="sum by (what) (increase(haulout_dropped_total[1h])) > 0",
-        summary="Some {{ $labels.what }} could not be written, and are lost",
+        expr="sum by (type) (increase(haulout_dropped_total[1h])) > 0",
+        summary="Some {{ $labels.type }} could not be written, and are lost",
         description="The API server refused or was too slow. What happens to nodes is not affected; its record has "
         "gaps.",
     ),

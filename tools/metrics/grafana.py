@@ -65,13 +65,13 @@ ROWS = (
                 about="In maintenance, on their way there, or down.",
                 kind="stat",
                 width=4,
-                queries=(_query("max(haulout_nodes_out_of_service{@})"),),
+                queries=(_query("max(haulout_nodes_unavailable{@})"),),
             ),
             Panel(
                 title="Waiting for room",
                 kind="stat",
                 width=4,
-                queries=(_query("max by (by) (haulout_budget_waiting{@})", "{{by}}"),),
+                queries=(_query("max by (controller) (haulout_budget_waiting{@})", "{{controller}}"),),
             ),
             Panel(
                 title="Nodes by profile and state",
@@ -115,12 +115,12 @@ ROWS = (
             Panel(
                 title="Drains under way",
                 stacked=True,
-                queries=(_query("max by (by) (haulout_drains_running{@})", "{{by}}"),),
+                queries=(_query("max by (controller) (haulout_drains_running{@})", "{{controller}}"),),
             ),
             Panel(
                 title="How long they take",
                 unit="s",
-                queries=_quantiles("haulout_drain_duration_seconds", "by"),
+                queries=_quantiles("haulout_drain_duration_seconds", "controller"),
             ),
             Panel(
                 title="How they end",
@@ -149,7 +149,7 @@ ROWS = (
             Panel(
                 title="Pods made to leave, and refusals",
                 queries=(
-                    _query("sum by (how) (rate(haulout_drain_pods_total{@}[~]))", "{{how}}"),
+                    _query("sum by (method) (rate(haulout_drain_pods_total{@}[~]))", "{{method}}"),
                     _query(
                         "sum by (kind) (rate(haulout_drain_refusals_total{@}[~]))",
                         "refused: {{kind}}",
@@ -178,7 +178,7 @@ ROWS = (
                 title="Nodes waiting for room",
                 width=12,
                 stacked=True,
-                queries=(_query("max by (by) (haulout_budget_waiting{@})", "{{by}}"),),
+                queries=(_query("max by (controller) (haulout_budget_waiting{@})", "{{controller}}"),),
             ),
         ),
     ),
@@ -250,7 +250,7 @@ ROWS = (
             Panel(
                 title="Workload clusters",
                 stacked=True,
-                queries=(_query("max by (reach) (haulout_hub_clusters{@})", "{{reach}}"),),
+                queries=(_query("max by (connection) (haulout_hub_clusters{@})", "{{connection}}"),),
             ),
             Panel(
                 title="What goes on in clusters",
@@ -270,13 +270,15 @@ ROWS = (
                 title="Machines",
                 stacked=True,
                 queries=(
-                    _query("max by (why, approved) (haulout_hub_machines{@})", "{{why}}, approved: {{approved}}"),
+                    _query(
+                        "max by (request, approved) (haulout_hub_machines{@})", "{{request}}, approved: {{approved}}"
+                    ),
                 ),
             ),
             Panel(
                 title="Longest wait for an approval",
                 unit="s",
-                queries=(_query("max by (why) (haulout_hub_longest_wait_seconds{@})", "{{why}}"),),
+                queries=(_query("max by (request) (haulout_hub_longest_wait_seconds{@})", "{{request}}"),),
             ),
             Panel(
                 title="Hosts of Metal3",
@@ -361,7 +363,7 @@ ROWS = (
                 title="Failing looks, and what was dropped",
                 queries=(
                     _query("sum by (queue) (rate(haulout_queue_failures_total{@}[~]))", "{{queue}}"),
-                    _query("sum by (what) (rate(haulout_dropped_total{@}[~]))", "dropped {{what}}"),
+                    _query("sum by (type) (rate(haulout_dropped_total{@}[~]))", "dropped {{type}}"),
                 ),
             ),
             Panel(
@@ -412,8 +414,8 @@ ROWS = (
                 title="Reviews and viewers",
                 queries=(
                     _query(
-                        "sum by (verdict) (increase(haulout_webhook_reviews_total{@}[~]))",
-                        "{{verdict}}",
+                        "sum by (result) (increase(haulout_webhook_reviews_total{@}[~]))",
+                        "{{result}}",
                     ),
                     _query("sum(haulout_dashboard_viewers{@})", "viewers"),
                 ),

@@ -22,8 +22,8 @@ port 8080, like [`/api/v1/info` and `/metrics`](http.md). A standby forwards req
 
     $ curl -s http://127.0.0.1:8080/api/v2/nodes?state=blocked
     {"revision":"18f2c0de-7","total":30,"nodes":[{"name":"general-04","state":"blocked","since":"2026-11-16T02:30:30Z",
-    "why":"bank/ledger-0: PodDisruptionBudget bank/ledger needs 3 healthy pods and has 3; run more replicas, or relax
-    the PodDisruptionBudget","progress":85,"zone":"zone-a","pool":"general","isCordoned":true,…}]}
+    "message":"bank/ledger-0: PodDisruptionBudget bank/ledger needs 3 healthy pods and has 3; run more replicas, or
+    relax the PodDisruptionBudget","progress":85,"zone":"zone-a","pool":"general","isCordoned":true,…}]}
 
 - Times are RFC 3339 in UTC. Fields that have their default (empty, zero or false) are omitted.
 - Fields are only ever added. None is removed or changes its meaning. `GET /api/v2/openapi.json` describes the API for
@@ -34,9 +34,10 @@ port 8080, like [`/api/v1/info` and `/metrics`](http.md). A standby forwards req
 - Responses have an `ETag`, and are compressed with gzip if the client accepts that.
 - Clients need [a token](dashboard-access.md), unless `--dashboard-auth` says otherwise. The status is 401 without a
   valid token, 403 without the permission, and 429 after too many requests.
-- Nothing is computed without requests. Tiles are kept up to date while there are viewers, and for half a minute after.
+- Nothing is computed without requests. Summaries of nodes are kept up to date while there are viewers, and for
+  half a minute after.
 
-## Addresses
+## Paths
 
 """
 
@@ -58,7 +59,7 @@ _EVENTS = """
 _AFTER_EVENTS = """
 Changes are sent in batches, at most four a second. At least every 15 s there is an event or a comment. To miss
 nothing, open the stream, get `/nodes` and `/notices` after `hello`, and then apply the events with a higher revision
-than theirs. A summary in an event has neither `time` nor `leader.isAsked`, which differ between clients.
+than theirs. A summary in an event has neither `time` nor `leader.isThisReplica`, which differ between clients.
 
 To resume, send the last event in the header `Last-Event-ID`, as browsers do, or with `?since=`. The stream continues
 after it. If that event is no longer known, or if half a megabyte waits for a slow client, the event `reset` is sent:
@@ -82,7 +83,7 @@ cached for 10 s. Without MaintenanceRecords there is no history, and `problem` s
 
 ## The history
 
-    $ curl -s 'http://127.0.0.1:8080/api/v2/history?from=2026-11-16T00:00:00Z&what=NodeMaintenance&limit=50'
+    $ curl -s 'http://127.0.0.1:8080/api/v2/history?from=2026-11-16T00:00:00Z&object=NodeMaintenance&limit=50'
     $ curl -sO 'http://127.0.0.1:8080/api/v2/history.csv?from=2026-11-16T00:00:00Z'
 
 These return the entries of all MaintenanceRecords, including those of deleted nodes. `/history` has the newest entries;
@@ -100,7 +101,7 @@ stays, its default is hidden. In a file that is not valid YAML, more is hidden.
 
     $ curl -s http://127.0.0.1:8080/api/v2/configuration/check -H 'Content-Type: application/json' \\
         -d "$(jq -Rs '{text: .}' maintenance.yaml)"
-    {"isGood":true,"changes":[{"text":"would go into maintenance now; with the configuration in force they stay
+    {"isValid":true,"changes":[{"text":"would go into maintenance now; with the configuration in force they stay
     maintenance-required, and wait for night","profile":"os","nodes":["general-03","general-14"],"count":2},…],…}
 
 For each node it computes the decision by the configuration in force, and by the edit. The result of an external query
@@ -115,28 +116,28 @@ A hub (`mode` of the summary is `management`) has `/clusters` and the event `clu
 is not a hub returns 404 for `/clusters`.
 
     $ curl -s http://127.0.0.1:8080/api/v2/clusters
-    {"revision":"1a1e30b0575-10","total":3,"clusters":[{"key":"team-b/prod","reach":"connected","state":"waiting",
-    "waitsFor":"1 of 1 cluster is in maintenance: team-a/prod","machines":3,"enabled":3,"nodes":3,"activeCount":1,…}]}
+    {"revision":"1a1e30b0575-10","total":3,"clusters":[{"key":"team-b/prod","connection":"connected","state":"waiting",
+    "waitingFor":"1 of 1 cluster is in maintenance: team-a/prod","machines":3,"enabled":3,"nodes":3,"activeCount":1,…}]}
 
 ## Health
 
 This returns the leases, the watches (with objects that do not fit their kind), the queues with the longest wait, the
-calls to the API server with the median and the maximum of the last minutes, components and cloud sources, and the last
-50 warnings and errors of the log, without secrets. A repeated warning is listed once, with its count. Responses that
+requests to the API server with the median and the maximum of the last minutes, components and cloud sources, and the
+last 50 warnings and errors of the log, without secrets. A repeated warning is listed once, with its count. Responses that
 callers expect (404, a conflict, an eviction that a PodDisruptionBudget refuses) are not errors.
 
-## Shapes
+## Types
 """
 
 
 def page() -> str:
     return "\n".join(
-        (*_INTRODUCTION.splitlines(), *_addresses(), *_events(), *_schemas(build_document()["components"]["schemas"]))
+        (*_INTRODUCTION.splitlines(), *_paths(), *_events(), *_schemas(build_document()["components"]["schemas"]))
     )
 
 
-def _addresses() -> Iterator[str]:
-    yield "| | | answer |"
+def _paths() -> Iterator[str]:
+    yield "| Path | Description | Response |"
     yield "| --- | --- | --- |"
     for endpoint in ENDPOINTS:
         answer = _link(endpoint.answer.__name__) if endpoint.answer is not None else ""

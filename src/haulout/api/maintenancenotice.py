@@ -122,8 +122,8 @@ class NoticeHistoryEntry(Base, frozen=True):
     """An entry in the history of a notice: who did or reported what."""
 
     time: datetime | None = None
-    who: str = ""
-    what: str = ""
+    reporter: str = ""  # the source, or `haulout`
+    message: str = ""
 
 
 class Reschedule(Base, frozen=True):
@@ -131,7 +131,7 @@ class Reschedule(Base, frozen=True):
 
     from_: datetime | None = msgspec.field(name="from", default=None)  # the start that did not fit
     to: datetime | None = None
-    asked: int = 0  # the number of starts of this maintenance for which the source was asked, including this one
+    attempts: int = 0  # the number of starts of this maintenance for which the source was asked, including this one
 
 
 class MaintenanceNoticeStatus(Base, frozen=True):
@@ -306,8 +306,8 @@ def _format_instant(instant: datetime) -> str:
 class EarlyStartAnswer(StrEnum):
     """The answer of the source; also the reason of the condition EarlyStart."""
 
-    ASKING = "Asking"
-    AGREED = "Agreed"
+    REQUESTED = "Requested"
+    ACCEPTED = "Accepted"
     REFUSED = "Refused"
 
 
@@ -315,9 +315,9 @@ class EarlyStart(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True
     """The source was asked, or is about to be asked."""
 
     start: datetime | None = None  # the planned start; the source was asked to begin before it
-    asked_at: datetime | None = None
-    answer: EarlyStartAnswer = EarlyStartAnswer.ASKING
-    said: str = ""  # the answer's text, for users
+    requested_at: datetime | None = None
+    answer: EarlyStartAnswer = EarlyStartAnswer.REQUESTED
+    message: str = ""  # the answer's text, for users
 
     @property
     def metadata_patch(self) -> RawObject:

@@ -1,13 +1,13 @@
 """The MaintenanceRecord resource: the maintenance history of a node, with the name of the node. Values only, no I/O.
 
-    entry = Entry(time=now, what="profile/os", from_="operational", to="in-maintenance")
+    entry = Entry(time=now, object="profile/os", from_="operational", to="in-maintenance")
     content = add_entries(content, [NewEntry(entry=entry)])
 
 **Order.** Entries are in the order in which they were appended. The position of an entry is its sequence number, and
 `total` is that of the last one. The wall time of an entry is information for people. Nothing is ordered, kept or
 dropped by it, because the clocks of replicas differ and can be set.
 
-**Identity.** An entry is identified by the object that it is about (`what`, `instance`) and by what that object says of
+**Identity.** An entry is identified by the object that it is about (`object`, `instance`) and by what that object says
 itself: the number of the transition, or the state and its recorded instant. A repeated entry is the same entry. The
 record keeps digests of entries that were dropped for newer ones, so that these are recognized for longer.
 
@@ -33,7 +33,7 @@ from haulout.api import resources
 from haulout.api.objects import Base, Object, ObjectMeta, RawObject
 from haulout.api.resources import NODES, Resource
 
-LAST_STATES_ANNOTATION = "haulout.dev/standing"
+LAST_STATES_ANNOTATION = "haulout.dev/last-states"
 NODE_UID_ANNOTATION = "haulout.dev/node-uid"  # UID of the node that the newest entries are about
 NODE_DELETED_ANNOTATION = "haulout.dev/node-deleted"  # when that node was deleted; absent while it exists
 # etcd refuses objects above 1.5 MiB, but each append rewrites the whole record there: small records keep that cheap.
@@ -43,8 +43,8 @@ MAX_DIGESTS = 250  # digests of dropped entries
 RECONSTRUCTED_REASON = "reconstructed from the object: this change was not recorded when it happened"
 ENDED = "Ended"  # the last state of an object that maintains or holds a node for some time
 ENDED_UNOBSERVED_REASON = "ended while the operator was not running"
-HISTORY, GAP = "history", "Gap"  # `what` and `result` of a gap
-NODE, DELETED, CREATED = "Node", "Deleted", "Created"  # `what` and the results of an entry about the Node object
+HISTORY, GAP = "history", "Gap"  # `object` and `result` of a gap
+NODE, DELETED, CREATED = "Node", "Deleted", "Created"  # `object` and the results of an entry about the Node object
 _MAX_REASON_LENGTH = 500
 _MAX_FIELD_LENGTH = 256
 _MAX_LAST_STATES = 50
@@ -63,12 +63,12 @@ class Entry(Base, frozen=True):
     """An entry of the history. With `to` it is a change of state; without, it is something in between, or a gap."""
 
     time: datetime
-    what: str  # the object, in the notation of node annotations: `profile/os`, `NodeMaintenance/patch-n1`
-    by: str = ""  # who requested it, as far as known
+    object: str = ""  # the object, in the notation of node annotations: `profile/os`, `NodeMaintenance/patch-n1`
+    requested_by: str = ""  # who requested it, as far as known
     from_: str = msgspec.field(name="from", default="")
     to: str = ""
     since: datetime | None = None  # when the state `from` began
-    why: str = ""
+    reason: str = ""
     result: str = ""
     drain: DrainFacts | None = None
     instance: str = ""  # the object's UID, or the instant in its annotation on the node
@@ -80,14 +80,14 @@ class Entry(Base, frozen=True):
     def key(self) -> tuple[str, ...]:
         """The identity of an entry: the object, and what the object itself says about the change."""
         if not self.to:
-            return self.what, self.time.isoformat(), self.result, str(self.missing)
+            return self.object, self.time.isoformat(), self.result, str(self.missing)
         recorded = f"#{self.number}" if self.number else self.time.isoformat()
-        return self.what, self.instance, self.to, recorded
+        return self.object, self.instance, self.to, recorded
 
     @property
     def is_gap(self) -> bool:
         """Return whether the entry stands for missing entries."""
-        return self.what == HISTORY and self.result == GAP
+        return self.object == HISTORY and self.result == GAP
 
 
 class LastState(Base, frozen=True):
@@ -105,7 +105,7 @@ class MaintenanceRecord(Object, frozen=True):
 
     total: int = 0  # the number of entries ever added
     entries: tuple[Entry, ...] = ()
-    past: tuple[str, ...] = ()  # digests of dropped entries, the newest last
+    dropped_digests: tuple[str, ...] = ()  # of entries that were dropped, the newest last
 
     @property
     def last_states(self) -> dict[str, LastState]:
@@ -161,7 +161,12 @@ class RecordContent:
 
 def content_of(record: MaintenanceRecord) -> RecordContent:
     return RecordContent(
-        record.entries, record.total, record.last_states, record.past, record.node_uid, record.node_deleted
+        tuple(entry for entry in record.entries if entry.object),  # others are invalid, and refused if written again
+        record.total,
+        record.last_states,
+        record.dropped_digests,
+        record.node_uid,
+        record.node_deleted,
     )
 
 
@@ -202,7 +207,7 @@ def with_node_deleted(content: RecordContent, *, at: datetime, is_guess: bool = 
     """
     why = "the Node object was deleted"
     why = f"{why} while the operator was not running: the time is when the operator noticed" if is_guess else why
-    entry = Entry(time=at, what=NODE, result=DELETED, why=why, instance=content.node_uid, reconstructed=is_guess)
+    entry = Entry(time=at, object=NODE, result=DELETED, reason=why, instance=content.node_uid, reconstructed=is_guess)
     return replace(_append(content, [entry]), node_deleted=at)
 
 
@@ -215,20 +220,20 @@ def continue_for_new_node(content: RecordContent, uid: str, *, at: datetime) -> 
     if content.node_deleted is None:
         content = with_node_deleted(content, at=at, is_guess=True)
     why = "another Node of this name was created: later entries are about that Node"
-    entry = Entry(time=at, what=NODE, result=CREATED, why=why, instance=uid)
+    entry = Entry(time=at, object=NODE, result=CREATED, reason=why, instance=uid)
     last_states = {what: last_state for what, last_state in content.last_states.items() if last_state.number}
     return replace(_append(content, [entry]), last_states=last_states, node_uid=uid, node_deleted=None)
 
 
 def entries_of_current_node(entries: Sequence[Entry]) -> Sequence[Entry]:
     """Return the entries about the newest node of this name."""
-    begins = [index for index, entry in enumerate(entries) if entry.what == NODE and entry.result == CREATED]
+    begins = [index for index, entry in enumerate(entries) if entry.object == NODE and entry.result == CREATED]
     return entries[begins[-1] + 1 :] if begins else entries
 
 
 def is_uid_of_earlier_node(content: RecordContent, uid: str) -> bool:
     """Return whether this is the UID of an earlier node of the same name."""
-    return uid != content.node_uid and any(entry.what == NODE and entry.instance == uid for entry in content.entries)
+    return uid != content.node_uid and any(entry.object == NODE and entry.instance == uid for entry in content.entries)
 
 
 def add_entries(content: RecordContent, new_entries: Iterable[NewEntry]) -> RecordContent:
@@ -241,7 +246,7 @@ def add_entries(content: RecordContent, new_entries: Iterable[NewEntry]) -> Reco
     for new_entry in map(_truncated, new_entries):
         if digest(new_entry.entry) in known:
             continue
-        for entry in _entries_to_add(new_entry, last_states.get(new_entry.entry.what)):
+        for entry in _entries_to_add(new_entry, last_states.get(new_entry.entry.object)):
             if digest(entry) in known or (
                 entry.is_gap and entry is not new_entry.entry and _ends_with_gap(content, new)
             ):
@@ -249,7 +254,7 @@ def add_entries(content: RecordContent, new_entries: Iterable[NewEntry]) -> Reco
             known.add(digest(entry))
             new.append(entry)
             if entry.to:
-                last_states[entry.what] = _last_state(entry, sequence=content.total + len(new))
+                last_states[entry.object] = _last_state(entry, sequence=content.total + len(new))
     if not new:
         return content
     return replace(_append(content, new), last_states=_latest_states(last_states))
@@ -277,18 +282,18 @@ def digest(entry: Entry) -> str:
 
 def gap(why: str, *, time: datetime, missing: int = 0) -> Entry:
     """Return the entry that stands for missing entries. `missing` is 0 if their number is unknown."""
-    return Entry(time=time, what=HISTORY, why=why, result=GAP, missing=missing)
+    return Entry(time=time, object=HISTORY, reason=why, result=GAP, missing=missing)
 
 
 def ended_unobserved(what: str, last_state: LastState, *, at: datetime) -> Entry:
     """Return the entry for the end of an object that was not observed: the object no longer exists."""
     return Entry(
         time=at,
-        what=what,
+        object=what,
         from_=last_state.state,
         to=ENDED,
         since=last_state.since,
-        why=ENDED_UNOBSERVED_REASON,
+        reason=ENDED_UNOBSERVED_REASON,
         instance=last_state.instance,
         number=last_state.number,
         reconstructed=True,
@@ -338,7 +343,7 @@ def encode_last_states(last_states: Mapping[str, LastState]) -> str:
 
 def is_recorded(new_entry: NewEntry, last_states: Mapping[str, LastState]) -> bool:
     """Return whether the state of a claim is recorded already."""
-    return _is_state_recorded(new_entry, last_states.get(new_entry.entry.what))
+    return _is_state_recorded(new_entry, last_states.get(new_entry.entry.object))
 
 
 def custom_resource_definition() -> RawObject:
@@ -404,7 +409,7 @@ def _entries_of_claim(new_entry: NewEntry, last_state: LastState | None) -> Iter
         yield from _entries_after(entry, last_state)
         return
     if last_state is not None and last_state.state != ENDED:
-        yield ended_unobserved(entry.what, last_state, at=new_entry.created_at or entry.time)
+        yield ended_unobserved(entry.object, last_state, at=new_entry.created_at or entry.time)
     if new_entry.created_at is not None and entry.from_ not in ("", new_entry.initial_state):
         yield _reconstructed(entry, new_entry.initial_state, at=new_entry.created_at)
         yield msgspec.structs.replace(entry, since=new_entry.created_at)
@@ -447,11 +452,11 @@ def _reconstructed(entry: Entry, before: str, *, at: datetime) -> Entry:
     """Return the entry that must have preceded this one."""
     return Entry(
         time=at,
-        what=entry.what,
-        by=entry.by,
+        object=entry.object,
+        requested_by=entry.requested_by,
         from_=before,
         to=entry.from_,
-        why=RECONSTRUCTED_REASON,
+        reason=RECONSTRUCTED_REASON,
         instance=entry.instance,
         reconstructed=True,
     )
@@ -462,7 +467,7 @@ def _gap_of_changes(entry: Entry, last_state: LastState, *, at: datetime, missin
     changes = f"{missing} changes" if missing > 1 else "one change" if missing else "changes"
     are = "is" if missing == 1 else "are"
     between = f"between {format_instant(last_state.since)} and {format_instant(at)}"
-    return gap(f"{changes} of {entry.what} {are} missing {between}", time=at, missing=missing)
+    return gap(f"{changes} of {entry.object} {are} missing {between}", time=at, missing=missing)
 
 
 def _truncated(new_entry: NewEntry) -> NewEntry:
@@ -470,12 +475,12 @@ def _truncated(new_entry: NewEntry) -> NewEntry:
     entry = new_entry.entry
     words = {
         name: truncate(getattr(entry, name), _MAX_FIELD_LENGTH)
-        for name in ("what", "by", "from_", "to", "result", "instance")
+        for name in ("object", "requested_by", "from_", "to", "result", "instance")
     }
     drain = entry.drain
     if drain is not None:
         drain = msgspec.structs.replace(drain, blocked_by=truncate(drain.blocked_by, _MAX_FIELD_LENGTH))
-    truncated = msgspec.structs.replace(entry, why=truncate(entry.why, _MAX_REASON_LENGTH), drain=drain, **words)
+    truncated = msgspec.structs.replace(entry, reason=truncate(entry.reason, _MAX_REASON_LENGTH), drain=drain, **words)
     return replace(new_entry, entry=truncated)
 
 

@@ -2,7 +2,7 @@
 
 Group, kind, fields and names are those of the Node Maintenance Operator, so that its users' objects and scripts keep
 working. Haulout adds `spec.drain`, `spec.recovery` and, in the status, `observedGeneration`, `conditions`, `blockers`,
-`drain`, `nextLook`, `phaseTransitions`, `nodeBefore` and `recovery`. No existing field has changed its meaning.
+`drain`, `nextReconcile`, `phaseTransitions`, `nodeBefore` and `recovery`. No existing field has changed its meaning.
 
 A struct names only the fields that Haulout reads. The complete schema is `nodemaintenances.yaml` in this package.
 """
@@ -75,7 +75,7 @@ class BlockerStatus(Base, frozen=True):
     object: str = ""
     workload: str = ""
     reason: str = ""
-    advice: str = ""
+    remedy: str = ""
     since: datetime | None = None
 
 
@@ -84,11 +84,13 @@ class DrainStatus(Base, frozen=True):
 
     start_time: datetime | None = None
     deadline: datetime | None = None
-    gone: int = 0
-    leaving: int = 0
+    removed: int = 0
+    terminating: int = 0
     returning: tuple[str, ...] = ()
     warning: str = ""
-    turns: dict[str, datetime] = msgspec.field(default_factory=dict)  # by pod UID: since when it is the pod's turn
+    pod_start_times: dict[str, datetime] = msgspec.field(
+        default_factory=dict
+    )  # by pod UID: when the drain began with the pod
 
 
 class PhaseTransition(Base, frozen=True):
@@ -134,9 +136,9 @@ class NodeMaintenanceStatus(Base, frozen=True):
     eviction_pods: int = 0
     error_on_lease_count: int = 0
     observed_generation: int = 0
-    next_look: datetime | None = None
+    next_reconcile: datetime | None = None
     conditions: tuple[StatusCondition, ...] = ()
-    waits_for: str = ""
+    waiting_for: str = ""
     blockers: tuple[BlockerStatus, ...] = ()
     drain: DrainStatus | None = None
     phase_transitions: tuple[PhaseTransition, ...] = ()  # the latest ones, the newest last

@@ -22,7 +22,17 @@ from haulout.dashboard.api.node_backend import NodeBackend
 from haulout.dashboard.api.nodes.informers import Informers
 from haulout.dashboard.api.notices import notice_to_api
 from haulout.dashboard.api.operator_info import OperatorInfo
-from haulout.dashboard.api.types import Banner, Edit, Fleet, Health, LeaseHealth, Notice, PartHealth, Timeline, WhatIf
+from haulout.dashboard.api.types import (
+    Banner,
+    ComponentHealth,
+    ConfigurationEdit,
+    ConfigurationPreview,
+    Health,
+    LeaseHealth,
+    NodeList,
+    Notice,
+    Timeline,
+)
 from haulout.dashboard.api.types import Configuration as ConfigurationTold
 from haulout.errors import KubeError
 from haulout.history.writer import HistoryWriter
@@ -80,7 +90,7 @@ class LeaderOperatorBackend:
             clock=self._clock,
         )
 
-    async def timeline(self, query: TimelineQuery, fleet: Fleet) -> Timeline:
+    async def timeline(self, query: TimelineQuery, fleet: NodeList) -> Timeline:
         from haulout.dashboard.api.history.timeline import LIMIT, resolve_time_range
 
         time_range = resolve_time_range(query.start, query.end, now=self._clock.now())
@@ -98,7 +108,7 @@ class LeaderOperatorBackend:
         """Return the configuration in force."""
         return await self._configurations.current()
 
-    async def check(self, edit: Edit) -> WhatIf:
+    async def check(self, edit: ConfigurationEdit) -> ConfigurationPreview:
         """Return what would change with another configuration."""
         return await self._configurations.preview(edit.text)
 
@@ -115,15 +125,15 @@ class LeaderOperatorBackend:
             leases=tuple([await self._lease(name) for name in (LEADER_LEASE, PROFILES_LEASE)]),
             watches=health.watches(self._client.metrics),
             queues=health.queues(self._client.metrics),
-            calls=health.calls(self._client.request_metrics, now=self._clock.monotonic()),
-            parts=(*self._component_health(), *self._source_health()),
-            troubles=() if status.recent_warnings is None else status.recent_warnings.to_api(self._redact),
+            requests=health.calls(self._client.request_metrics, now=self._clock.monotonic()),
+            components=(*self._component_health(), *self._source_health()),
+            warnings=() if status.recent_warnings is None else status.recent_warnings.to_api(self._redact),
         )
 
     def banners(self) -> tuple[Banner, ...]:
         """Return the banners of every page."""
         parts, sources = tuple(self._component_health()), tuple(self._source_health())
-        part_problems = {item.text for item in (*parts, *sources) if not item.is_well}
+        part_problems = {item.message for item in (*parts, *sources) if not item.is_healthy}
         profiles = self._status.profiles
         controller = None if profiles is None else profiles.controller
         missing_permissions = None if profiles is None else profiles.missing_permissions
@@ -169,34 +179,34 @@ class LeaderOperatorBackend:
         except KubeError as error:
             return LeaseHealth(name=name, holder=f"unknown: {error}")
 
-    def _component_health(self) -> Iterator[PartHealth]:
+    def _component_health(self) -> Iterator[ComponentHealth]:
         status = self._status
         if status.webhook is not None:
             problems = (*status.webhook.not_ready_reasons(), *status.webhook.warnings())
-            yield PartHealth(name="webhook", is_well=not problems, text="; ".join(problems))
+            yield ComponentHealth(name="webhook", is_healthy=not problems, message="; ".join(problems))
         supervisors: list[Supervisor] = [status.machines.supervisor]
         supervisors += [] if status.profiles is None else [status.profiles.supervisor, status.profiles.file_supervisor]
         supervisors += (
             [] if status.notices is None else [status.notices.supervisor, status.notices.listeners_supervisor]
         )
         yield from (
-            PartHealth(name=supervisor.name, is_well=not supervisor.problem, text=supervisor.problem)
+            ComponentHealth(name=supervisor.name, is_healthy=not supervisor.problem, message=supervisor.problem)
             for supervisor in supervisors
         )
 
-    def _source_health(self) -> Iterator[PartHealth]:
+    def _source_health(self) -> Iterator[ComponentHealth]:
         for listener in () if self._status.notices is None else self._status.notices.listeners:
             yield self._health_of_source(listener)
 
-    def _health_of_source(self, listener: SourceListener) -> PartHealth:
+    def _health_of_source(self, listener: SourceListener) -> ComponentHealth:
         problems = tuple(listener.problems())
         silence = listener.source.time_since_last_answer() if listener.is_running else None
         waiting_text = "" if listener.is_running else "waiting until MaintenanceNotices can be written"
-        return PartHealth(
+        return ComponentHealth(
             name=f"source {listener.name}",
-            is_well=listener.is_up or not listener.is_running,
-            text="; ".join(problems) or waiting_text,
-            heard=None if silence is None else self._clock.now() - silence,
+            is_healthy=listener.is_up or not listener.is_running,
+            message="; ".join(problems) or waiting_text,
+            last_response=None if silence is None else self._clock.now() - silence,
         )
 
     def _redact(self, text: str) -> str:

@@ -153,7 +153,7 @@ def _no_leader_summary(problem: str, *, is_hub: bool, now: Callable[[], datetime
     objects = "clusters" if is_hub else "nodes"
     return Summary(
         version=__version__,
-        banners=(Banner(level=Level.CRITICAL, text=f"the state of {objects} is unknown: {problem}", page="health"),),
+        banners=(Banner(level=Level.CRITICAL, message=f"the state of {objects} is unknown: {problem}", page="health"),),
         time=now(),
         mode=Mode.MANAGEMENT if is_hub else Mode.CLUSTER,
     )

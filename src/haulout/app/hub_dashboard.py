@@ -16,7 +16,7 @@ from haulout.controllers.clusterapi.status import WorkloadClusterStatus
 from haulout.dashboard.api import health
 from haulout.dashboard.api.management_backend import ClusterStatuses, ManagementBackend
 from haulout.dashboard.api.operator_info import OperatorInfo
-from haulout.dashboard.api.types import Banner, Health, LeaseHealth, Level, PartHealth
+from haulout.dashboard.api.types import Banner, ComponentHealth, Health, LeaseHealth, Level
 from haulout.errors import KubeError
 from haulout.httpserver import metrics
 from haulout.kube import leases
@@ -116,7 +116,7 @@ class _HubBackend:
 
     def banners(self) -> tuple[Banner, ...]:
         """Return the banners of every page."""
-        return tuple(Banner(level=Level.CRITICAL, text=problem, page="health") for problem in self._problems())
+        return tuple(Banner(level=Level.CRITICAL, message=problem, page="health") for problem in self._problems())
 
     async def health(self, viewers: int) -> Health:
         usage, recent_warnings = metrics.resource_usage(), self._status.recent_warnings
@@ -131,9 +131,9 @@ class _HubBackend:
             leases=(await self._lease(),),
             watches=health.watches(self._client.metrics),
             queues=health.queues(self._client.metrics),
-            calls=health.calls(self._client.request_metrics, now=self._clock.monotonic()),
-            parts=tuple(self._part_health()),
-            troubles=() if recent_warnings is None else recent_warnings.to_api(str),
+            requests=health.calls(self._client.request_metrics, now=self._clock.monotonic()),
+            components=tuple(self._part_health()),
+            warnings=() if recent_warnings is None else recent_warnings.to_api(str),
         )
 
     def _problems(self) -> Iterator[str]:
@@ -150,13 +150,16 @@ class _HubBackend:
             self._status.dashboard_supervisor,
         )
 
-    def _part_health(self) -> Iterator[PartHealth]:
+    def _part_health(self) -> Iterator[ComponentHealth]:
         yield from (
-            PartHealth(name=item.name, is_well=not item.problem, text=item.problem) for item in self._supervisors()
+            ComponentHealth(name=item.name, is_healthy=not item.problem, message=item.problem)
+            for item in self._supervisors()
         )
         for item in self.cluster_statuses():
             is_well = not item.connection_state.is_unavailable
-            yield PartHealth(name=f"cluster {item.key}", is_well=is_well, text=item.reason, heard=item.last_response_at)
+            yield ComponentHealth(
+                name=f"cluster {item.key}", is_healthy=is_well, message=item.reason, last_response=item.last_response_at
+            )
 
     async def _lease(self) -> LeaseHealth:
         try:

@@ -45,7 +45,7 @@ from haulout.controllers.nodemaintenance.settings import NodeMaintenanceSettings
 from haulout.controllers.notices.controller import ProfilePolicy
 from haulout.core.clock import Clock
 from haulout.dashboard.api.nodes.informers import Informers
-from haulout.drain.metrics import ESX, KUBERNIKUS, ORDER, PROFILE
+from haulout.drain.metrics import ESX, KUBERNIKUS, NODE_MAINTENANCE, PROFILE
 from haulout.errors import KubeError, LeadershipHandover, LeadershipLost
 from haulout.history.retention import Retention, RetentionSettings
 from haulout.history.writer import HistoryWriter
@@ -209,7 +209,7 @@ async def _lead(
     )
     history.subscribe(retention.relist)
     waiting_list = WaitingList()
-    drain_metrics = status.drain_metrics.for_initiator(ORDER)
+    drain_metrics = status.drain_metrics.for_initiator(NODE_MAINTENANCE)
     controller = NodeMaintenanceController(
         client,
         events=events,

@@ -21,7 +21,7 @@ from haulout.app.profiles import ProfilesComponent
 from haulout.budget.metrics import WAITING, BudgetMetrics
 from haulout.controllers.nodemaintenance.controller import NodeMaintenanceController
 from haulout.core.metrics import MetricVec
-from haulout.drain.metrics import ORDER, PROFILE, DrainMetrics
+from haulout.drain.metrics import NODE_MAINTENANCE, PROFILE, DrainMetrics
 from haulout.history.pending_entries import Backlog
 from haulout.history.retention import Retention
 from haulout.httpserver.metrics import Collector
@@ -189,6 +189,6 @@ class OperatorStatus:
         yield replica.gauge(replica.OUT_OF_SERVICE, self.maintenance_controller.unavailable_node_count)
         yield from BudgetMetrics(self.maintenance_controller.budget_usage()).collect()
         waiting = MetricVec(WAITING)
-        waiting.set(ORDER, to=self.maintenance_controller.waiting_count)
+        waiting.set(NODE_MAINTENANCE, to=self.maintenance_controller.waiting_count)
         waiting.set(PROFILE, to=0 if self.profiles is None else self.profiles.waiting_nodes)
         yield waiting

@@ -35,7 +35,7 @@ LEADER = Metric(
 )
 NODES = Metric("haulout_nodes", "How many nodes there are.", kind=MetricKind.GAUGE, details="only on the leader")
 OUT_OF_SERVICE = Metric(
-    "haulout_nodes_out_of_service",
+    "haulout_nodes_unavailable",
     "How many nodes are in maintenance, entering it, or down.",
     kind=MetricKind.GAUGE,
     details="as budgets count them; only on the leader",

@@ -30,9 +30,9 @@ LIMIT = Metric(
 WAITING = Metric(
     "haulout_budget_waiting",
     "How many nodes have a maintenance that waits only for the budget.",
-    ("by",),
+    ("controller",),
     MetricKind.GAUGE,
-    details="`by` is `order` or `profile`; another maintenance of the same node counts as well",
+    details="`controller` is `nodemaintenance` or `profiles`; another maintenance of the same node counts as well",
 )
 METRICS = (USED, LIMIT, WAITING)
 

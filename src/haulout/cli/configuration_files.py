@@ -75,7 +75,7 @@ def permissions_json(configuration: Configuration, *, namespace: str) -> list[di
             "resource": permission.resource,
             "namespace": permission.namespace,
             "names": permission.names,
-            "why": permission.why,
+            "purpose": permission.why,
             "instances": instances_by_permission.get(permission, ()),
         }
         for permission in profile_permissions(configuration, namespace=namespace)

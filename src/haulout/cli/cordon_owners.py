@@ -31,7 +31,7 @@ _PROFILE = "profile/"
 class OwnerPresence(StrEnum):
     """Whether an owner still exists."""
 
-    PRESENT = "There"
+    PRESENT = "Present"
     GONE = "Gone"
     UNKNOWN = "Unknown"
 

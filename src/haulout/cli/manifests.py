@@ -104,11 +104,11 @@ _HUB_OPTIONS = ("mode", "hub_flags", "image", "namespace", "replicas", "allowed_
     "of Secret haulout-dashboard-proxy.",
 )
 @click.option(
-    "--dashboard-acts",
-    type=click.Choice(["narrow", "wide"]),
+    "--dashboard-actions",
+    type=click.Choice(["constrained", "unrestricted"]),
     help="With --dashboard-auth proxy: let users act from the dashboard, by a separate ServiceAccount that "
-    "impersonates them. narrow: for these acts only, from Kubernetes 1.36 on. wide: on any version; beware, that "
-    "account may impersonate any user.",
+    "impersonates them. constrained: for these actions only, from Kubernetes 1.36 on. unrestricted: on any version; "
+    "beware, that account may impersonate any user.",
 )
 @click.option(
     "--allow-pod-deletion",
@@ -190,7 +190,7 @@ class _Options:
     variables: Mapping[str, str]
     kubernikus: str | None
     dashboard_auth: str
-    dashboard_acts: str | None
+    dashboard_actions: str | None
     pod_deletion: bool
     allowed_namespaces: tuple[str, ...]
     aws_secret: str | None
@@ -207,9 +207,9 @@ def _check_options(values: _Options) -> None:
         raise click.BadParameter(
             f"expected NAMESPACE/NAME, found {values.aws_secret!r:.60}.", param_hint="--aws-secret"
         )
-    if values.dashboard_acts and values.dashboard_auth != "proxy":
+    if values.dashboard_actions and values.dashboard_auth != "proxy":
         raise click.UsageError(
-            "--dashboard-acts: only with --dashboard-auth=proxy; with token users act with their own token"
+            "--dashboard-actions: only with --dashboard-auth=proxy; with token users act with their own token"
         )
     if not values.crds_only and not values.image:
         raise click.UsageError("--image: expected the operator's image; or --crds-only, to run it from elsewhere")
@@ -244,7 +244,7 @@ def _installation(values: _Options) -> "Installation":
         kubernikus=None if values.kubernikus is None else load_kubernikus_settings(values.kubernikus, values.variables),
         esx=values.esx,
         dashboard_auth=AuthMode(values.dashboard_auth),
-        impersonation=None if values.dashboard_acts is None else Impersonation(values.dashboard_acts),
+        impersonation=None if values.dashboard_actions is None else Impersonation(values.dashboard_actions),
         aws_secret=values.aws_secret or "",
         handler_namespace=values.oci_handler or "",
         pod_deletion=values.pod_deletion,

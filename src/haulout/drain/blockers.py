@@ -79,7 +79,7 @@ class Blocker:
     object: str = ""  # such as `PodDisruptionBudget shop/cart`
     workload: str = ""  # such as `ReplicaSet shop/cart-5d9`
     reason: str  # a sentence without a full stop
-    advice: str = ""  # likewise; empty if waiting is all there is to do
+    remedy: str = ""  # likewise; empty if waiting is all there is to do
 
     @property
     def is_progress(self) -> bool:
@@ -87,7 +87,7 @@ class Blocker:
 
     def __str__(self) -> str:
         prefix = f"{self.pod}: " if self.pod else ""
-        return prefix + self.reason + (f"; {self.advice}" if self.advice else "")
+        return prefix + self.reason + (f"; {self.remedy}" if self.remedy else "")
 
 
 _POD_DELETION_FORBIDDEN = 'cannot delete resource "pods"'  # in the message of an RBAC refusal
@@ -116,7 +116,7 @@ def refusal_blocker(pod: Pod, error: KubeError) -> Blocker:
             pod,
             object=admission.object,
             reason=f"{admission.object} prevents the eviction of the pod: {admission.message}",
-            advice=admission.advice,
+            remedy=admission.advice,
         )
     # An eviction is a create request, which the plugin NamespaceLifecycle refuses in a namespace that is being deleted
     # (staging/src/k8s.io/apiserver/pkg/admission/plugin/namespace/lifecycle/admission.go).
@@ -143,16 +143,16 @@ def overdue_blocker(pod: Pod, *, node_ready: bool, now: datetime) -> Blocker | N
             BlockerKind.FINALIZER,
             pod,
             reason=f"{overdue}, but finalizers keep the pod: {names}",
-            advice="find out why their controllers do not remove them",
+            remedy="find out why their controllers do not remove them",
         )
     reason = f"{overdue}, but the kubelet has not confirmed that the pod has stopped"
     if node_ready:
-        advice = f"check the kubelet and the container runtime of node {pod.spec.node_name}"
+        remedy = f"check the kubelet and the container runtime of node {pod.spec.node_name}"
     else:
-        advice = (
+        remedy = (
             f"node {pod.spec.node_name} is not ready: once you are sure that it is powered off, force-delete the pod"
         )
-    return _new_blocker(BlockerKind.KUBELET, pod, object=f"Node {pod.spec.node_name}", reason=reason, advice=advice)
+    return _new_blocker(BlockerKind.KUBELET, pod, object=f"Node {pod.spec.node_name}", reason=reason, remedy=remedy)
 
 
 def overdue_from(pod: Pod) -> datetime | None:
@@ -167,7 +167,7 @@ def policy_blocker(pod: Pod, problem: str) -> Blocker:
         BlockerKind.POLICY,
         pod,
         reason=f"the drain policy does not allow to evict it: {problem}",
-        advice="delete the pod yourself, or allow it in the policy",
+        remedy="delete the pod yourself, or allow it in the policy",
     )
 
 
@@ -191,7 +191,7 @@ def invalid_rule_blocker(pod: Pod, rule: str, problem: str) -> Blocker:
         pod,
         object=rule,
         reason=f"{rule} is invalid: {problem}",
-        advice="correct it or remove it",
+        remedy="correct it or remove it",
     )
 
 
@@ -220,7 +220,7 @@ def workload_of(pod: Pod) -> str:
 
 
 def blocker_fields(blocker: Blocker) -> dict[str, str]:
-    names = ("kind", "pod", "object", "workload", "reason", "advice")
+    names = ("kind", "pod", "object", "workload", "reason", "remedy")
     return {name: str(getattr(blocker, name)) for name in names}
 
 
@@ -238,10 +238,10 @@ def _pdb_blocker(pod: Pod, message: str) -> Blocker:
     reason = f"{name} needs {needed} healthy pods and has {healthy}"
     # With too few healthy pods, the budget blocks because of a fault; otherwise because it leaves no room by design.
     if healthy < needed:
-        advice = "find out why pods of this workload are not ready"
+        remedy = "find out why pods of this workload are not ready"
     else:
-        advice = "run more replicas, or relax the PodDisruptionBudget"
-    return _new_blocker(BlockerKind.DISRUPTION_BUDGET, pod, object=name, reason=reason, advice=advice)
+        remedy = "run more replicas, or relax the PodDisruptionBudget"
+    return _new_blocker(BlockerKind.DISRUPTION_BUDGET, pod, object=name, reason=reason, remedy=remedy)
 
 
 def _webhook_blocker(pod: Pod, name: str, message: str) -> Blocker:
@@ -252,7 +252,7 @@ def _webhook_blocker(pod: Pod, name: str, message: str) -> Blocker:
         pod,
         object=f"webhook {name}",
         reason=f"webhook {name} denies the eviction: {message or 'no reason given'}",
-        advice="ask the owner of the webhook, or wait if its message says that it is working on it",
+        remedy="ask the owner of the webhook, or wait if its message says that it is working on it",
     )
 
 
@@ -265,7 +265,7 @@ def _api_error_blocker(pod: Pod, error: ApiError) -> Blocker:
             BlockerKind.SEVERAL_DISRUPTION_BUDGETS,
             pod,
             reason="more than one PodDisruptionBudget selects the pod, and Kubernetes evicts no such pod",
-            advice=f"change the selectors in namespace {pod.namespace}, so that one budget selects it",
+            remedy=f"change the selectors in namespace {pod.namespace}, so that one budget selects it",
         )
     if isinstance(error, Forbidden):
         is_deletion = _POD_DELETION_FORBIDDEN in error.message
@@ -273,12 +273,12 @@ def _api_error_blocker(pod: Pod, error: ApiError) -> Blocker:
             BlockerKind.PERMISSION,
             pod,
             reason=f"not allowed: {error.message}",
-            advice=GRANT_DELETION if is_deletion else "`haulout cluster-info` shows what is missing",
+            remedy=GRANT_DELETION if is_deletion else "`haulout cluster-info` shows what is missing",
         )
     return _new_blocker(BlockerKind.API, pod, reason=error.message)
 
 
-def _new_blocker(kind: BlockerKind, pod: Pod, *, reason: str, object: str = "", advice: str = "") -> Blocker:  # noqa: A002 - the field's name
+def _new_blocker(kind: BlockerKind, pod: Pod, *, reason: str, object: str = "", remedy: str = "") -> Blocker:  # noqa: A002 - the field's name
     return Blocker(
         kind=kind,
         pod=pod.key,
@@ -286,5 +286,5 @@ def _new_blocker(kind: BlockerKind, pod: Pod, *, reason: str, object: str = "", 
         object=object,
         workload=workload_of(pod),
         reason=" ".join(reason.split()),
-        advice=advice,
+        remedy=remedy,
     )

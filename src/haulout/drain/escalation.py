@@ -26,7 +26,7 @@ class EscalationStep(StrEnum):
 
     EVICT = "evict"
     DELETE = "delete"
-    FORCE_DELETE = "kill"
+    FORCE_DELETE = "force-delete"
 
 
 class EscalationLimits(msgspec.Struct, frozen=True, kw_only=True, gc=False):

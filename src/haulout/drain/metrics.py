@@ -1,6 +1,6 @@
 """Drain metrics: how long drains take, how pods leave, and what blocks them.
 
-    initiator_metrics = metrics.for_initiator("order")           # NodeMaintenances, or `profile`
+    initiator_metrics = metrics.for_initiator(NODE_MAINTENANCE)
     drain_metrics = initiator_metrics.start_drain()
     drain_metrics.update(progress, outcome, blockers=blockers, is_waiting=False, now=now)
     drain_metrics.finish(result, progress, now=now)
@@ -19,15 +19,15 @@ from haulout.drain.escalation import EscalationStep
 from haulout.drain.eviction_api import EvictionApi
 from haulout.drain.progress import ActiveBlocker, DrainOutcome, DrainProgress, OutcomeResult
 
-ORDER, PROFILE, ESX, KUBERNIKUS = "order", "profile", "esx", "kubernikus"
-CRASHED = "Broke"  # result of a drain that crashed; the controller starts another
-_BY_LABEL_HELP = "`by` is `order`, `profile`, `esx` or `kubernikus`"
+NODE_MAINTENANCE, PROFILE, ESX, KUBERNIKUS = "nodemaintenance", "profiles", "esx", "kubernikus"
+CRASHED = "Crashed"  # result of a drain that crashed; the controller starts another
+_BY_LABEL_HELP = "`controller` is `nodemaintenance`, `profiles`, `esx` or `kubernikus`"
 _MINUTE, _HOUR = 60.0, 3600.0
 
 DURATION = Metric(
     "haulout_drain_duration_seconds",
     "How long completed drains took.",
-    ("by", "result"),
+    ("controller", "result"),
     kind=Type.HISTOGRAM,
     unit="seconds",
     details=f"{_BY_LABEL_HELP}; `result` is `Drained`, `Refused`, `TimedOut`, `Cancelled` or `{CRASHED}`",
@@ -36,39 +36,39 @@ DURATION = Metric(
 RUNNING = Metric(
     "haulout_drains_running",
     "How many drains are in progress.",
-    ("by",),
+    ("controller",),
     kind=Type.GAUGE,
     details="only the leader reports it",
 )
 PODS_LEFT = Metric(
     "haulout_drain_pods_left",
     "How many pods drains in progress have yet to remove from their nodes.",
-    ("by",),
+    ("controller",),
     kind=Type.GAUGE,
 )
 BLOCKED = Metric(
     "haulout_drains_blocked",
     "How many drains in progress have a blocker of this kind.",
-    ("by", "kind"),
+    ("controller", "kind"),
     kind=Type.GAUGE,
     details="`kind` is that of a [blocker](drain.md), such as `DisruptionBudget`",
 )
 BLOCKED_SECONDS = Metric(
     "haulout_drain_blocked_seconds_total",
     "How long drains were blocked by a blocker of this kind, in total.",
-    ("by", "kind"),
+    ("controller", "kind"),
     unit="seconds",
 )
 PODS = Metric(
     "haulout_drain_pods_total",
     "How many pods drains removed from their nodes.",
-    ("by", "how"),
-    details="`how` is `evict`, `delete`, `kill`, or `request` if by an EvictionRequest",
+    ("controller", "method"),
+    details="`method` is `evict`, `delete`, `force-delete`, or `request` if by an EvictionRequest",
 )
 REFUSALS = Metric(
     "haulout_drain_refusals_total",
     "How often the eviction or deletion of a pod was refused.",
-    ("by", "kind"),
+    ("controller", "kind"),
     details="each attempt counts",
 )
 METRICS = (DURATION, RUNNING, PODS_LEFT, BLOCKED, BLOCKED_SECONDS, PODS, REFUSALS)
@@ -89,7 +89,7 @@ class DrainMetrics:
         self.refusals = MetricVec(REFUSALS)
         self._by_initiator: dict[str, InitiatorDrainMetrics] = {}
         # Series that exist from the start, so that `rate` and alerts work before the first drain.
-        for initiator in (ORDER, PROFILE):
+        for initiator in (NODE_MAINTENANCE, PROFILE):
             self.for_initiator(initiator)
 
     def for_initiator(self, initiator: str) -> "InitiatorDrainMetrics":

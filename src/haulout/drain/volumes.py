@@ -132,7 +132,7 @@ def attached_volume_blocker(attachment: VolumeAttachment, claim: str, *, until: 
         uid=attachment.uid,
         object=f"PersistentVolume {attachment.volume}" if attachment.volume else f"VolumeAttachment {attachment.name}",
         reason=" ".join(reason.split()),
-        advice=(
+        remedy=(
             f"find out why {attachment.spec.attacher} does not detach "
             f"it: kubectl describe volumeattachment {attachment.name}"
         ),
@@ -142,7 +142,7 @@ def attached_volume_blocker(attachment: VolumeAttachment, claim: str, *, until: 
 def unknown_volumes_blocker(node: str, problem: str, *, until: str) -> Blocker:
     reason = f"cannot list the volumes attached to node {node}: {problem}; {until}"
     return Blocker(
-        kind=BlockerKind.VOLUME, pod="", uid="", object="VolumeAttachments", reason=reason, advice=_PERMISSION_ADVICE
+        kind=BlockerKind.VOLUME, pod="", uid="", object="VolumeAttachments", reason=reason, remedy=_PERMISSION_ADVICE
     )
 
 

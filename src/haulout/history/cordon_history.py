@@ -45,7 +45,7 @@ class CordonHistory:
 
     def record_action(self, node: Node, result: str, why: str) -> None:
         """Record an action between start and end of a hold. A repeated call records it again."""
-        entry = Entry(time=self._clock.now(), what=self._what, why=why, result=result)
+        entry = Entry(time=self._clock.now(), object=self._what, reason=why, result=result)
         self._history.add(node, NewEntry(entry=entry))
 
     def record_drain(self, node: Node, drain: DrainSnapshot | None) -> None:
@@ -59,8 +59,8 @@ class CordonHistory:
         now = self._clock.now()
         entry = Entry(
             time=now,
-            what=self._what,
-            why=drain.outcome.message,
+            object=self._what,
+            reason=drain.outcome.message,
             result=drain.outcome.result,
             drain=drain_facts(drain, now),
         )
@@ -70,7 +70,7 @@ class CordonHistory:
         """Record that a node is not held any more; `before` is the node before its release."""
         since = _since(before, self._what)
         entry = Entry(
-            time=self._clock.now(), what=self._what, from_=RUNNING, to=ENDED, why=why, instance=_instance(since)
+            time=self._clock.now(), object=self._what, from_=RUNNING, to=ENDED, reason=why, instance=_instance(since)
         )
         begins_in = RUNNING if since is None else ""  # without an annotation the start is unknown
         self._history.add(before, NewEntry(entry=entry, initial_state=begins_in, is_state_claim=True, created_at=since))
@@ -85,7 +85,7 @@ def state_claim(node: Node, what: str, *, now: datetime) -> NewEntry:
     since = _since(node, what)
     if since is not None:
         return _running_claim(what, since, RECONSTRUCTED_REASON)
-    entry = Entry(time=now, what=what, to=ENDED, why=RECONSTRUCTED_REASON, reconstructed=True)
+    entry = Entry(time=now, object=what, to=ENDED, reason=RECONSTRUCTED_REASON, reconstructed=True)
     return NewEntry(entry=entry, initial_state=ENDED, is_state_claim=True)
 
 
@@ -104,7 +104,12 @@ def drain_facts(drain: DrainSnapshot, now: datetime) -> DrainFacts:
 def _running_claim(what: str, since: datetime, why: str) -> NewEntry:
     """Return the start of a hold. It does not continue an earlier hold by the same owner."""
     entry = Entry(
-        time=since, what=what, to=RUNNING, why=why, instance=_instance(since), reconstructed=why == RECONSTRUCTED_REASON
+        time=since,
+        object=what,
+        to=RUNNING,
+        reason=why,
+        instance=_instance(since),
+        reconstructed=why == RECONSTRUCTED_REASON,
     )
     return NewEntry(entry=entry, is_state_claim=True, created_at=since)
 

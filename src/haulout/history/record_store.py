@@ -133,7 +133,7 @@ class UntypedRecord(Object, frozen=True):
 
     total: Any = 0
     entries: Any = ()
-    past: Any = ()
+    dropped_digests: Any = ()
 
 
 def decode_leniently(stored: UntypedRecord, *, now: datetime) -> MaintenanceRecord:
@@ -159,7 +159,7 @@ def new_record(node: str, uid: str, content: RecordContent) -> RawObject:
         "metadata": {"name": node, "annotations": _annotations(replace(content, node_uid=uid))},
         "total": content.total,
         "entries": content.entries,
-        "past": content.past,
+        "droppedDigests": content.past,
     }
 
 
@@ -193,14 +193,20 @@ def rewrite_patch(found: MaintenanceRecord, after: RecordContent) -> Patch:
 
 def _digest_operations(found: MaintenanceRecord, after: RecordContent) -> Iterator[Operation]:
     """Yield the operations that update the digests of removed entries."""
-    if after.past == found.past:
+    if after.past == found.dropped_digests:
         return
-    removed = len(found.past) + (after.total - found.total) + len(found.entries) - len(after.entries) - len(after.past)
-    if not found.past:
+    removed = (
+        len(found.dropped_digests)
+        + (after.total - found.total)
+        + len(found.entries)
+        - len(after.entries)
+        - len(after.past)
+    )
+    if not found.dropped_digests:
         yield patches.add("/past", after.past)
         return
-    kept = max(len(found.past) - removed, 0)
-    yield from (patches.remove("/past/0") for _ in range(len(found.past) - kept))
+    kept = max(len(found.dropped_digests) - removed, 0)
+    yield from (patches.remove("/past/0") for _ in range(len(found.dropped_digests) - kept))
     yield from (patches.add("/past/-", digest) for digest in after.past[kept:])
 
 

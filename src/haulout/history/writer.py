@@ -366,5 +366,5 @@ class HistoryWriter:
 
 
 def _refused_gap(entry: Entry, error: KubeError) -> Entry:
-    about = f" about {entry.what}" if entry.what else ""
+    about = f" about {entry.object}" if entry.object else ""
     return records.gap(f"1 entry{about} missing: the API server refuses it: {error}", time=entry.time, missing=1)

@@ -83,8 +83,8 @@ WATCH_NOT_SYNCED = Metric(
 DROPPED = Metric(
     "haulout_dropped_total",
     "How many Events or history entries were dropped because they could not be written.",
-    ("what",),
-    details="`what` is `events` or `history`",
+    ("type",),
+    details="`type` is `events` or `history`",
 )
 _REQUEST_LABELS = ("verb", "resource")
 API_REQUESTS = Metric(

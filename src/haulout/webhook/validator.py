@@ -44,15 +44,15 @@ log = logging.getLogger(__name__)
 REVIEW_TIMEOUT = timedelta(seconds=15)  # of the API server, as registered
 _TIMEOUT_SHARE = 0.9  # of the timeout: the rest is for the response
 _RETRY_INTERVAL = timedelta(milliseconds=250)
-_ALLOWED, _REFUSED = "allowed", "refused"
+_ALLOWED, _DENIED = "allowed", "denied"
 # Users create a few objects at a time, and a flood of reviews must not flood the API server.
 _MAX_CONCURRENT_LOOKUPS = 32
 
 REVIEWS = Metric(
     "haulout_webhook_reviews_total",
     "How many reviews of NodeMaintenances were answered.",
-    ("verdict",),
-    details="`verdict` is `allowed` or `refused`",
+    ("result",),
+    details="`result` is `allowed` or `denied`",
 )
 
 _API_VERSION = "admission.k8s.io/v1"
@@ -114,7 +114,7 @@ class Validator:
         self._guard_quorum = guard_quorum
         self._authenticated, self._unauthenticated = _CallerState(), _CallerState()
         self.reviews = MetricVec(REVIEWS)
-        for label in (_ALLOWED, _REFUSED):
+        for label in (_ALLOWED, _DENIED):
             self.reviews.add(label, amount=0)
 
     async def review(
@@ -124,7 +124,7 @@ class Validator:
         request = parse_request(body)
         caller_state = self._authenticated if authenticated else self._unauthenticated
         decision = await self._decide(request, caller_state, timeout * _TIMEOUT_SHARE)
-        self.reviews.add(_ALLOWED if decision.refusal is None else _REFUSED)
+        self.reviews.add(_ALLOWED if decision.refusal is None else _DENIED)
         if decision.refusal is not None:
             log.info("refused to %s a NodeMaintenance: %s", request.operation.lower(), decision.refusal)
         return build_response(request, decision)

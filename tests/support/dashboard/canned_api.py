@@ -23,17 +23,17 @@ from haulout.dashboard.api.types import (
     AuthMode,
     ClusterList,
     ClustersChanged,
-    ClusterTile,
-    Fleet,
+    ClusterSummary,
     Hello,
     Mode,
+    NodeList,
     NodesChanged,
+    NodeSummary,
     NoticeList,
     NoticesChanged,
     Problem,
     Session,
     Summary,
-    Tile,
 )
 from haulout.dashboard.static_files import add_static_routes
 from haulout.httpserver.connections import DASHBOARD
@@ -53,7 +53,7 @@ class CannedApi:
     _loop: asyncio.AbstractEventLoop | None = None
 
     @classmethod
-    def of(cls, fleet: Fleet, summary: Summary, **more: ApiType) -> "CannedApi":
+    def of(cls, fleet: NodeList, summary: Summary, **more: ApiType) -> "CannedApi":
         """Return an API that knows these nodes; `more` by address."""
         session = Session(mode=AuthMode.OFF, may_read=True)
         notices = NoticeList(revision="1", notices=())
@@ -64,17 +64,17 @@ class CannedApi:
         """Return where the page is."""
         return f"{self.address}/static/"
 
-    def update_nodes(self, *tiles: Tile, gone: tuple[str, ...] = ()) -> None:
+    def update_nodes(self, *tiles: NodeSummary, gone: tuple[str, ...] = ()) -> None:
         """Have nodes changed: in what is answered, and for whoever looks on."""
         fleet = self.answers["nodes"]
-        assert isinstance(fleet, Fleet)
+        assert isinstance(fleet, NodeList)
         kept = {tile.name: tile for tile in fleet.nodes} | {tile.name: tile for tile in tiles}
         revision = str(int(fleet.revision) + 1)
         nodes = tuple(tile for name, tile in kept.items() if name not in gone)
-        self.answers["nodes"] = Fleet(revision=revision, total=len(nodes), nodes=nodes)
-        self.send_event("nodes", NodesChanged(revision=revision, changed=tiles, gone=gone))
+        self.answers["nodes"] = NodeList(revision=revision, total=len(nodes), nodes=nodes)
+        self.send_event("nodes", NodesChanged(revision=revision, changed=tiles, deleted=gone))
 
-    def update_clusters(self, *tiles: ClusterTile, gone: tuple[str, ...] = ()) -> None:
+    def update_clusters(self, *tiles: ClusterSummary, gone: tuple[str, ...] = ()) -> None:
         """Have clusters of a hub changed: in what is answered, and for whoever looks on."""
         known = self.answers["clusters"]
         assert isinstance(known, ClusterList)
@@ -82,7 +82,7 @@ class CannedApi:
         revision = str(int(known.revision) + 1)
         clusters = tuple(tile for key, tile in sorted(kept.items()) if key not in gone)
         self.answers["clusters"] = ClusterList(revision=revision, total=len(clusters), clusters=clusters)
-        self.send_event("clusters", ClustersChanged(revision=revision, changed=tiles, gone=gone))
+        self.send_event("clusters", ClustersChanged(revision=revision, changed=tiles, deleted=gone))
 
     def update_notices(self, changed: NoticesChanged) -> None:
         """Tell of notices to whoever looks on."""

@@ -16,7 +16,7 @@ from haulout.controllers.clusterapi.status import (
     WorkloadClusterStatus,
 )
 from haulout.dashboard.api.cluster_tile import budget_uses, cluster_banners, cluster_tile
-from haulout.dashboard.api.types import ClusterList, ClusterTile, Mode, Replica, Summary
+from haulout.dashboard.api.types import ClusterList, ClusterSummary, Leader, Mode, Summary
 from support.dashboard.fleet import LEADER, NOW, ago, ahead
 
 LIMIT_USAGE = (
@@ -104,7 +104,7 @@ def some_clusters(count: int = len(_KEYS)) -> ClusterList:
     return ClusterList(revision="1", total=len(tiles), clusters=tiles)
 
 
-def a_cluster_tile(key: str, **other: object) -> ClusterTile:
+def a_cluster_tile(key: str, **other: object) -> ClusterSummary:
     """Return a cluster that does well, but for its story and `other`, which are of a `WorkloadClusterStatus`."""
     namespace, _, name = key.partition("/")
     size = 3 + sum(key.encode()) % 9
@@ -127,7 +127,7 @@ def a_hub_summary(clusters: ClusterList, **other: object) -> Summary:
     summary = Summary(
         version="0.1.0",
         cluster="management",
-        leader=Replica(identity=LEADER, since=ago(days=2, hours=3), is_asked=True),
+        leader=Leader(identity=LEADER, since=ago(days=2, hours=3), is_this_replica=True),
         budgets=budget_uses(LIMIT_USAGE),
         banners=cluster_banners(clusters.clusters),
         time=NOW,

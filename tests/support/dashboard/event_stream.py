@@ -64,7 +64,7 @@ class DashboardPage:
             for tile in data.get("changed", ()):
                 self.tiles[tile["name"]] = tile
                 self._tile_history.setdefault(tile["name"], []).append(tile)
-            for name in data.get("gone", ()):
+            for name in data.get("deleted", ()):
                 del self.tiles[name]
         elif kind == "summary":
             self.summary = data

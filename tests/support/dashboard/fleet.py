@@ -11,19 +11,19 @@ import msgspec
 
 from haulout.dashboard.api.types import (
     Banner,
-    BudgetUse,
-    CallHealth,
-    Fleet,
+    BudgetUsage,
+    ComponentHealth,
     Health,
+    Leader,
     LeaseHealth,
     Level,
+    LoggedWarning,
+    NodeList,
     NodeState,
-    PartHealth,
+    NodeSummary,
     QueueHealth,
-    Replica,
+    RequestHealth,
     Summary,
-    Tile,
-    Trouble,
     WatchHealth,
 )
 
@@ -44,10 +44,10 @@ def ahead(**duration: float) -> datetime:
     return NOW + timedelta(**duration)
 
 
-def a_tile(name: str, state: NodeState = NodeState.IDLE, **fields: object) -> Tile:
+def a_tile(name: str, state: NodeState = NodeState.IDLE, **fields: object) -> NodeSummary:
     """Return a tile."""
     return msgspec.convert(
-        {"name": name, "state": state, "zone": ZONES[0], "pool": "general"} | fields, Tile, strict=False
+        {"name": name, "state": state, "zone": ZONES[0], "pool": "general"} | fields, NodeSummary, strict=False
     )
 
 
@@ -55,7 +55,7 @@ _MAINTENANCE_TILES: tuple[dict[str, object], ...] = (
     {
         "state": "blocked",
         "since": ago(minutes=47),
-        "why": "waiting for PodDisruptionBudget bank/ledger: 2 of 2 healthy pods needed",
+        "message": "waiting for PodDisruptionBudget bank/ledger: 2 of 2 healthy pods needed",
         "progress": 85,
         "at": ahead(minutes=13),
         "isCordoned": True,
@@ -64,7 +64,7 @@ _MAINTENANCE_TILES: tuple[dict[str, object], ...] = (
     {
         "state": "draining",
         "since": ago(minutes=3, seconds=20),
-        "why": "7 of 11 pods are gone; shop/cart-2 ends in 25 s",
+        "message": "7 of 11 pods are gone; shop/cart-2 ends in 25 s",
         "progress": 64,
         "isCordoned": True,
         "profiles": {"os-update": "in-maintenance"},
@@ -72,7 +72,7 @@ _MAINTENANCE_TILES: tuple[dict[str, object], ...] = (
     {
         "state": "in-maintenance",
         "since": ago(minutes=22),
-        "why": "os-update: waits for the label reboot-done",
+        "message": "os-update: waits for the label reboot-done",
         "isCordoned": True,
         "isReady": False,
         "profiles": {"os-update": "in-maintenance"},
@@ -80,7 +80,7 @@ _MAINTENANCE_TILES: tuple[dict[str, object], ...] = (
     {
         "state": "planned",
         "since": ago(hours=2),
-        "why": "AWS will reboot it; drained from 14:45 on",
+        "message": "AWS will reboot it; drained from 14:45 on",
         "at": ahead(minutes=40),
         "notices": 1,
         "profiles": {"os-update": "maintenance-required"},
@@ -88,7 +88,7 @@ _MAINTENANCE_TILES: tuple[dict[str, object], ...] = (
     {
         "state": "recovering",
         "since": ago(minutes=1, seconds=5),
-        "why": "not Ready for the last minute; given back when it is",
+        "message": "not Ready for the last minute; given back when it is",
         "isCordoned": True,
         "isReady": False,
         "profiles": {"os-update": "in-maintenance"},
@@ -96,14 +96,14 @@ _MAINTENANCE_TILES: tuple[dict[str, object], ...] = (
     {
         "state": "planned",
         "since": ago(minutes=50),
-        "why": "os-update: the budget zone eu-west-1b is used up, place 1 in line",
+        "message": "os-update: the budget zone eu-west-1b is used up, place 1 in line",
         "at": ahead(minutes=10),
         "profiles": {"os-update": "maintenance-required"},
     },
     {
         "state": "blocked",
         "since": ago(hours=3, minutes=12),
-        "why": "pod ml/train-7 of Job ml/train must not be evicted: it asks for that by an annotation",
+        "message": "pod ml/train-7 of Job ml/train must not be evicted: it asks for that by an annotation",
         "progress": 40,
         "isCordoned": True,
         "profiles": {"gpu-driver": "in-maintenance"},
@@ -111,7 +111,7 @@ _MAINTENANCE_TILES: tuple[dict[str, object], ...] = (
     {
         "state": "draining",
         "since": ago(seconds=35),
-        "why": "2 of 9 pods are gone",
+        "message": "2 of 9 pods are gone",
         "progress": 22,
         "isCordoned": True,
         "notices": 1,
@@ -119,12 +119,12 @@ _MAINTENANCE_TILES: tuple[dict[str, object], ...] = (
 )
 
 
-def a_fleet(count: int = 60) -> Fleet:
+def a_fleet(count: int = 60) -> NodeList:
     """Return that many nodes: one in seven has a story, the others do their work."""
-    return Fleet(revision="1", total=count, nodes=tuple(_node(index) for index in range(count)))
+    return NodeList(revision="1", total=count, nodes=tuple(_node(index) for index in range(count)))
 
 
-def _node(index: int) -> Tile:
+def _node(index: int) -> NodeSummary:
     pool = _POOLS[index % len(_POOLS)]
     tile_fields: dict[str, object] = {
         "zone": ZONES[index // 2 % len(ZONES)],
@@ -135,36 +135,36 @@ def _node(index: int) -> Tile:
     if index % 7 == 2:
         tile_fields |= _MAINTENANCE_TILES[index // 7 % len(_MAINTENANCE_TILES)]
     if index == 11:
-        tile_fields |= {"isCordoned": True, "why": "cordoned by a person"}
+        tile_fields |= {"isCordoned": True, "message": "cordoned by a person"}
     if index == 31:
-        tile_fields |= {"isReady": False, "why": "the kubelet has not reported for 2 min"}
+        tile_fields |= {"isReady": False, "message": "the kubelet has not reported for 2 min"}
     if index == 40:
         tile_fields |= {"hold": "ada: the tax run needs it until Friday"}
     return a_tile(f"{pool}-{index:0{4 if index > 99 else 2}d}", **tile_fields)  # type: ignore[arg-type]  # `state` is among them
 
 
-def a_summary(fleet: Fleet, **other: object) -> Summary:
+def a_summary(fleet: NodeList, **other: object) -> Summary:
     """Return how it stands with these nodes."""
     by_state = {state: [tile.name for tile in fleet.nodes if tile.state == state] for state in NodeState}
     unavailable = by_state[NodeState.DRAINING] + by_state[NodeState.BLOCKED] + by_state[NodeState.IN_MAINTENANCE]
     summary = Summary(
         version="0.1.0",
         cluster="prod-eu",
-        leader=Replica(identity=LEADER, since=ago(days=2, hours=3), is_asked=True),
+        leader=Leader(identity=LEADER, since=ago(days=2, hours=3), is_this_replica=True),
         total=fleet.total,
         counts=Counter(tile.state for tile in fleet.nodes),
         zones=tuple(sorted({tile.zone for tile in fleet.nodes} - {""})),
         pools=tuple(sorted({tile.pool for tile in fleet.nodes} - {""})),
         profiles=("gpu-driver", "os-update"),
         budgets=(
-            BudgetUse(
+            BudgetUsage(
                 name="cluster",
                 used=len(unavailable),
                 limit=max(10, 2 * len(unavailable)),
                 text="at most 20 % of all nodes, and 10 of a small cluster",
                 holders=tuple(unavailable),
             ),
-            BudgetUse(
+            BudgetUsage(
                 name="topology.kubernetes.io/zone=eu-west-1b",
                 used=4,
                 limit=4,
@@ -173,7 +173,7 @@ def a_summary(fleet: Fleet, **other: object) -> Summary:
                 waiting=tuple(by_state[NodeState.PLANNED][:2]),
             ),
         ),
-        banners=(Banner(level=Level.WARNING, text="AWS has not been heard for 6 min: AccessDenied", page="health"),),
+        banners=(Banner(level=Level.WARNING, message="AWS has not been heard for 6 min: AccessDenied", page="health"),),
         has_history=True,
         has_notices=True,
         time=NOW,
@@ -200,21 +200,25 @@ def a_health() -> Health:
             ),
         ),
         watches=(
-            WatchHealth(resource="nodes", is_synced=True, objects=60, heard=ago(seconds=1)),
-            WatchHealth(resource="pods", is_synced=True, objects=812, heard=ago(seconds=1)),
-            WatchHealth(resource="maintenancenotices.haulout.dev", is_synced=True, objects=7, heard=ago(minutes=4)),
+            WatchHealth(resource="nodes", is_synced=True, objects=60, last_response=ago(seconds=1)),
+            WatchHealth(resource="pods", is_synced=True, objects=812, last_response=ago(seconds=1)),
+            WatchHealth(
+                resource="maintenancenotices.haulout.dev", is_synced=True, objects=7, last_response=ago(minutes=4)
+            ),
             WatchHealth(
                 resource="nodemaintenances.nodemaintenance.medik8s.io",
                 is_synced=False,
-                heard=ago(minutes=9),
+                last_response=ago(minutes=9),
                 problem="403: the service account may not watch them",
             ),
             WatchHealth(
                 resource="poddisruptionbudgets.policy",
                 is_synced=True,
                 objects=38,
-                heard=ago(minutes=1),
-                misfits={"shop/cart": "spec.maxUnavailable: expected an integer or a percentage, found 'many'"},
+                last_response=ago(minutes=1),
+                undecodable_objects={
+                    "shop/cart": "spec.maxUnavailable: expected an integer or a percentage, found 'many'"
+                },
             ),
         ),
         queues=(
@@ -222,30 +226,44 @@ def a_health() -> Health:
             QueueHealth(name="notices", depth=0, worst_lag_seconds=0.001),
             QueueHealth(name="drains", depth=3, worst_lag_seconds=12.4),
         ),
-        calls=(
-            CallHealth(
+        requests=(
+            RequestHealth(
                 verb="create", resource="pods/eviction", count=214, errors=12, median_seconds=0.021, worst_seconds=1.31
             ),
-            CallHealth(verb="patch", resource="nodes", count=96, median_seconds=0.008, worst_seconds=0.044),
-            CallHealth(verb="update", resource="leases", count=93_140, median_seconds=0.004, worst_seconds=0.210),
-            CallHealth(verb="list", resource="pods", count=4, errors=1, median_seconds=0.310, worst_seconds=2.750),
+            RequestHealth(verb="patch", resource="nodes", count=96, median_seconds=0.008, worst_seconds=0.044),
+            RequestHealth(verb="update", resource="leases", count=93_140, median_seconds=0.004, worst_seconds=0.210),
+            RequestHealth(verb="list", resource="pods", count=4, errors=1, median_seconds=0.310, worst_seconds=2.750),
         ),
-        parts=(
-            PartHealth(name="profiles", is_well=True, text="4 profiles, 60 nodes", heard=ago(seconds=1)),
-            PartHealth(name="notices", is_well=True, text="7 notices", heard=ago(minutes=4)),
-            PartHealth(name="source oci", is_well=True, text="stream of eu-frankfurt-1", heard=ago(seconds=3)),
-            PartHealth(name="source aws", is_well=False, text="AccessDenied: sqs:ReceiveMessage", heard=ago(minutes=6)),
+        components=(
+            ComponentHealth(
+                name="profiles", is_healthy=True, message="4 profiles, 60 nodes", last_response=ago(seconds=1)
+            ),
+            ComponentHealth(name="notices", is_healthy=True, message="7 notices", last_response=ago(minutes=4)),
+            ComponentHealth(
+                name="source oci", is_healthy=True, message="stream of eu-frankfurt-1", last_response=ago(seconds=3)
+            ),
+            ComponentHealth(
+                name="source aws",
+                is_healthy=False,
+                message="AccessDenied: sqs:ReceiveMessage",
+                last_response=ago(minutes=6),
+            ),
         ),
-        troubles=(
-            Trouble(
+        warnings=(
+            LoggedWarning(
                 time=ago(seconds=12),
                 level=Level.CRITICAL,
-                text="source aws: AccessDenied: sqs:ReceiveMessage",
+                message="source aws: AccessDenied: sqs:ReceiveMessage",
                 count=31,
             ),
-            Trouble(time=ago(minutes=9), level=Level.WARNING, text="watching nodemaintenances: 403 Forbidden", count=4),
-            Trouble(
-                time=ago(hours=5), level=Level.WARNING, text="evicting shop/cart-0: 429, asked to wait 10 s", count=12
+            LoggedWarning(
+                time=ago(minutes=9), level=Level.WARNING, message="watching nodemaintenances: 403 Forbidden", count=4
+            ),
+            LoggedWarning(
+                time=ago(hours=5),
+                level=Level.WARNING,
+                message="evicting shop/cart-0: 429, asked to wait 10 s",
+                count=12,
             ),
         ),
     )
@@ -255,7 +273,7 @@ _SCRIPT = '<img src=x onerror="window.hurt=1"><script>window.hurt=1</script>'
 _RIGHT_TO_LEFT = "\u202eevil\u202c \u05d0\u05d1\u05d2"
 
 
-def a_hostile_fleet() -> Fleet:
+def a_hostile_fleet() -> NodeList:
     """Return nodes whose texts try to break out."""
     tiles = (
         a_tile(_SCRIPT, NodeState.BLOCKED, why=_SCRIPT, since=ago(minutes=1), zone=_SCRIPT, pool=_SCRIPT),
@@ -267,4 +285,4 @@ def a_hostile_fleet() -> Fleet:
         a_tile("../../../api/v1/info", NodeState.RECOVERING, why="{{7*7}} ${7*7}"),
         a_tile("a node with spaces?&=#%", hold=_SCRIPT, profiles={_SCRIPT: _SCRIPT}),
     )
-    return Fleet(revision="1", total=len(tiles), nodes=tiles)
+    return NodeList(revision="1", total=len(tiles), nodes=tiles)

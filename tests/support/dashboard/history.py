@@ -2,7 +2,7 @@
 
 from datetime import datetime, timedelta
 
-from haulout.dashboard.api.types import HistoryEntry, HistoryList
+from haulout.dashboard.api.types import HistoryList, NodeHistoryEntry
 
 _MINUTE = timedelta(minutes=1)
 
@@ -13,54 +13,54 @@ def a_history(
     """Return what happened within the last hours, the newest first; `why` is of the oldest."""
     deleted_at = now - 20 * _MINUTE
     entries = (
-        HistoryEntry(
+        NodeHistoryEntry(
             node="spot-07",
             is_deleted=True,
             deleted=deleted_at,
             time=deleted_at,
-            what="Node",
+            object="Node",
             result="Deleted",
-            why="the Node object was deleted",
+            reason="the Node object was deleted",
         ),
-        HistoryEntry(
+        NodeHistoryEntry(
             node="general-04",
             time=now - 31 * _MINUTE,
-            what="NodeMaintenance/patch",
-            by="kubectl-create",
-            before="Running",
-            after="Succeeded",
+            object="NodeMaintenance/patch",
+            requested_by="kubectl-create",
+            from_="Running",
+            to="Succeeded",
             since=now - 33 * _MINUTE,
-            why="new kernel",
+            reason="new kernel",
             result="Drained",
-            seconds=75,
-            pods=7,
+            drain_seconds=75,
+            drain_pods=7,
         ),
-        HistoryEntry(
+        NodeHistoryEntry(
             node="general-04",
             time=now - 33 * _MINUTE,
-            what="NodeMaintenance/patch",
-            by="kubectl-create",
-            after="Running",
-            why="new kernel",
+            object="NodeMaintenance/patch",
+            requested_by="kubectl-create",
+            to="Running",
+            reason="new kernel",
         ),
-        HistoryEntry(
+        NodeHistoryEntry(
             node="large-02",
             time=now - 95 * _MINUTE,
-            what="profile/os",
-            before="in-maintenance",
-            after="operational",
+            object="profile/os",
+            from_="in-maintenance",
+            to="operational",
             since=now - 110 * _MINUTE,
-            why="!wanted passed: node large-02 has no label patch",
+            reason="!wanted passed: node large-02 has no label patch",
         ),
-        HistoryEntry(
+        NodeHistoryEntry(
             node="spot-07",
             is_deleted=True,
             deleted=deleted_at,
             time=now - 120 * _MINUTE,
-            what="profile/os",
-            before="operational",
-            after="maintenance-required",
-            why=why,
+            object="profile/os",
+            from_="operational",
+            to="maintenance-required",
+            reason=why,
         ),
     )
     return HistoryList(entries=entries, total=max(total, len(entries)))

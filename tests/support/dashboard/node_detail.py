@@ -3,19 +3,19 @@
 from datetime import datetime, timedelta
 
 from haulout.dashboard.api.types import (
-    Act,
-    ActKind,
+    Action,
+    ActionType,
     Blocker,
     Check,
     Command,
-    Drain,
-    Happening,
+    DrainSummary,
+    HistoryEntry,
+    MaintenanceSummary,
+    NodeCondition,
     NodeDetail,
-    NodeFact,
     NodeState,
-    Order,
+    NodeSummary,
     ProfileState,
-    Tile,
     Transition,
 )
 from support.dashboard.notices_and_configuration import HOSTILE, LONG_TEXT, a_moved_notice
@@ -28,12 +28,12 @@ _DAY = timedelta(days=1)
 def a_blocked_node(now: datetime) -> NodeDetail:
     """In the middle of a maintenance that does not go on by itself."""
     return NodeDetail(
-        tile=Tile(
+        summary=NodeSummary(
             name="general-05",
             state=NodeState.BLOCKED,
             since=now - 42 * _MINUTE,
-            why="the drain waits for PodDisruptionBudget bank/ledger: 2 of 2 healthy pods needed",
-            at=now + 29 * timedelta(seconds=1),
+            message="the drain waits for PodDisruptionBudget bank/ledger: 2 of 2 healthy pods needed",
+            next_at=now + 29 * timedelta(seconds=1),
             progress=62,
             zone="eu-1a",
             pool="general",
@@ -54,21 +54,23 @@ def a_blocked_node(now: datetime) -> NodeDetail:
         },
         taints=("node.kubernetes.io/unschedulable:NoSchedule",),
         conditions=(
-            NodeFact(
+            NodeCondition(
                 type="Ready", status="True", reason="KubeletReady", message="kubelet is ready", since=now - 12 * _DAY
             ),
-            NodeFact(
+            NodeCondition(
                 type="DrainInProgress",
                 status="True",
                 reason="Draining",
                 message="5 of 8 pods have left",
                 since=now - 42 * _MINUTE,
             ),
-            NodeFact(type="MemoryPressure", status="False", reason="KubeletHasSufficientMemory", since=now - 93 * _DAY),
+            NodeCondition(
+                type="MemoryPressure", status="False", reason="KubeletHasSufficientMemory", since=now - 93 * _DAY
+            ),
         ),
         profiles=(_os_profile(now), _gpu_profile(now)),
-        next_look=now + 29 * timedelta(seconds=1),
-        wakes_on=("the node itself changes", "a pod of the node goes", "a node leaves maintenance"),
+        next_reconcile=now + 29 * timedelta(seconds=1),
+        requeue_on=("the node itself changes", "a pod of the node goes", "a node leaves maintenance"),
         drains=(_a_drain(now),),
         notices=(a_moved_notice(now),),
         history=_history_entries(now),
@@ -76,7 +78,7 @@ def a_blocked_node(now: datetime) -> NodeDetail:
             Command(
                 title="Give bank/ledger one more replica",
                 command="kubectl -n bank scale deployment/ledger --replicas=3",
-                why="Then its disruption budget lets a pod go.",
+                reason="Then its disruption budget lets a pod go.",
             ),
             Command(
                 title="See what the drain waits for",
@@ -85,8 +87,8 @@ def a_blocked_node(now: datetime) -> NodeDetail:
             Command(
                 title="Approve it",
                 command="kubectl annotate node general-05 example.com/approved=true",
-                why="The check approved of profile os waits for it.",
-                act=Act(act=ActKind.APPROVE, node="general-05", profile="os", check="approved"),
+                reason="The check approved of profile os waits for it.",
+                action=Action(action=ActionType.APPROVE, node="general-05", profile="os", check="approved"),
             ),
         ),
     )
@@ -97,7 +99,7 @@ def _os_profile(now: datetime) -> ProfileState:
         name="os",
         state="maintenance-required",
         since=now - 8 * _HOUR,
-        waits_for="drain: 3 pods are left",
+        waiting_for="drain: 3 pods are left",
         notifications=("tell_the_team",),
         transitions=(
             Transition(
@@ -185,16 +187,16 @@ def _gpu_profile(now: datetime) -> ProfileState:
     )
 
 
-def _a_drain(now: datetime) -> Drain:
-    return Drain(
-        by="profile/os",
+def _a_drain(now: datetime) -> DrainSummary:
+    return DrainSummary(
+        owner="profile/os",
         started=now - 42 * _MINUTE,
         deadline=now + 48 * _MINUTE,
         total=8,
-        gone=5,
-        leaving=1,
-        words="2 pods wait for PodDisruptionBudget bank/ledger, 1 is leaving",
-        pending=("bank/ledger-7d9f-x2x4p", "bank/ledger-7d9f-9k8zz", "shop/cart-0"),
+        removed=5,
+        terminating=1,
+        message="2 pods wait for PodDisruptionBudget bank/ledger, 1 is leaving",
+        pending_pods=("bank/ledger-7d9f-x2x4p", "bank/ledger-7d9f-9k8zz", "shop/cart-0"),
         blockers=(
             Blocker(
                 kind="DisruptionBudget",
@@ -202,7 +204,7 @@ def _a_drain(now: datetime) -> Drain:
                 object="PodDisruptionBudget bank/ledger",
                 workload="Deployment bank/ledger",
                 reason="2 of 2 healthy pods needed",
-                advice="add a replica, or lower minAvailable: kubectl -n bank scale deployment/ledger --replicas=3",
+                remedy="add a replica, or lower minAvailable: kubectl -n bank scale deployment/ledger --replicas=3",
                 since=now - 40 * _MINUTE,
             ),
             Blocker(
@@ -211,7 +213,7 @@ def _a_drain(now: datetime) -> Drain:
                 object="PodDisruptionBudget bank/ledger",
                 workload="Deployment bank/ledger",
                 reason="2 of 2 healthy pods needed",
-                advice="add a replica, or lower minAvailable: kubectl -n bank scale deployment/ledger --replicas=3",
+                remedy="add a replica, or lower minAvailable: kubectl -n bank scale deployment/ledger --replicas=3",
                 since=now - 40 * _MINUTE,
             ),
             Blocker(
@@ -225,40 +227,40 @@ def _a_drain(now: datetime) -> Drain:
     )
 
 
-def _history_entries(now: datetime) -> tuple[Happening, ...]:
+def _history_entries(now: datetime) -> tuple[HistoryEntry, ...]:
     return (
-        Happening(
+        HistoryEntry(
             time=now - 8 * _HOUR,
-            what="profile/os",
-            before="operational",
-            after="maintenance-required",
+            object="profile/os",
+            from_="operational",
+            to="maintenance-required",
             since=now - 2 * _DAY,
-            why="patches_pending passed: node general-05 has the label example.com/patches",
+            reason="patches_pending passed: node general-05 has the label example.com/patches",
         ),
-        Happening(
+        HistoryEntry(
             time=now - 2 * _DAY,
-            what="profile/os",
-            before="in-maintenance",
-            after="operational",
+            object="profile/os",
+            from_="in-maintenance",
+            to="operational",
             since=now - 2 * _DAY - 40 * _MINUTE,
-            why="!patches_pending && well_again passed",
+            reason="!patches_pending && well_again passed",
         ),
-        Happening(
+        HistoryEntry(
             time=now - 2 * _DAY - 40 * _MINUTE,
-            what="profile/os",
+            object="profile/os",
             result="Drained",
-            seconds=311.0,
-            pods=7,
-            why="7 pods left in 5m11s, held up longest by PodDisruptionBudget bank/ledger (44s)",
+            drain_seconds=311.0,
+            drain_pods=7,
+            reason="7 pods left in 5m11s, held up longest by PodDisruptionBudget bank/ledger (44s)",
         ),
-        Happening(
+        HistoryEntry(
             time=now - 9 * _DAY,
-            what="NodeMaintenance/patch",
-            by="kubectl-create",
-            before="Succeeded",
-            after="Ended",
+            object="NodeMaintenance/patch",
+            requested_by="kubectl-create",
+            from_="Succeeded",
+            to="Ended",
             since=now - 9 * _DAY - 16 * _MINUTE,
-            why="the NodeMaintenance was deleted",
+            reason="the NodeMaintenance was deleted",
         ),
     )
 
@@ -266,28 +268,33 @@ def _history_entries(now: datetime) -> tuple[Happening, ...]:
 def an_ordered_node(now: datetime) -> NodeDetail:
     """One that a person took out of service, and whose order failed."""
     return NodeDetail(
-        tile=Tile(
+        summary=NodeSummary(
             name="general-08",
             state=NodeState.BLOCKED,
             since=now - 270 * _MINUTE,
-            why="NodeMaintenance patch-08 failed: DrainTimedOut",
+            message="NodeMaintenance patch-08 failed: DrainTimedOut",
             is_cordoned=True,
             is_ready=False,
             maintenance="patch-08",
             hold="alice: disk is being replaced",
         ),
-        orders=(
-            Order(
+        maintenances=(
+            MaintenanceSummary(
                 name="patch-08",
                 node="general-08",
                 reason="kernel update",
                 phase="Failed",
-                by="kubectl-create",
+                requested_by="kubectl-create",
                 created=now - 5 * _HOUR,
                 error="DrainTimedOut: 30m passed, and shop/cart-0 is still there",
             ),
-            Order(
-                name="patch-08b", node="general-08", reason="firmware", phase="Waiting", created=now - _HOUR, place=2
+            MaintenanceSummary(
+                name="patch-08b",
+                node="general-08",
+                reason="firmware",
+                phase="Waiting",
+                created=now - _HOUR,
+                queue_position=2,
             ),
         ),
         history_problem="No history is kept here: its definition is not installed.",
@@ -297,7 +304,7 @@ def an_ordered_node(now: datetime) -> NodeDetail:
 def an_idle_node(now: datetime, name: str = "general-020") -> NodeDetail:
     """One about which there is nothing to say."""
     return NodeDetail(
-        tile=Tile(name=name, state=NodeState.IDLE, profiles={"default": "operational"}),
+        summary=NodeSummary(name=name, state=NodeState.IDLE, profiles={"default": "operational"}),
         created=now - 10 * _DAY,
         profiles=(ProfileState(name="default", state="operational"),),
     )
@@ -306,10 +313,12 @@ def an_idle_node(now: datetime, name: str = "general-020") -> NodeDetail:
 def a_hostile_node(now: datetime) -> NodeDetail:
     """All text that others write is an attack."""
     return NodeDetail(
-        tile=Tile(name="evil", state=NodeState.BLOCKED, why=HOSTILE, hold=HOSTILE, zone=HOSTILE, pool=LONG_TEXT),
+        summary=NodeSummary(
+            name="evil", state=NodeState.BLOCKED, message=HOSTILE, hold=HOSTILE, zone=HOSTILE, pool=LONG_TEXT
+        ),
         labels={HOSTILE: HOSTILE, LONG_TEXT: LONG_TEXT},
         taints=(HOSTILE, LONG_TEXT),
-        conditions=(NodeFact(type=HOSTILE, status=HOSTILE, message=LONG_TEXT),),
+        conditions=(NodeCondition(type=HOSTILE, status=HOSTILE, message=LONG_TEXT),),
         problem=HOSTILE,
         profiles=(
             ProfileState(
@@ -336,7 +345,7 @@ def a_hostile_node(now: datetime) -> NodeDetail:
                 ),
             ),
         ),
-        drains=(Drain(by=HOSTILE, total=1, words=LONG_TEXT, pending=(HOSTILE, LONG_TEXT)),),
-        history=(Happening(time=now, what=HOSTILE, why=LONG_TEXT, by=HOSTILE),),
-        commands=(Command(title=HOSTILE, command=LONG_TEXT, why=HOSTILE),),
+        drains=(DrainSummary(owner=HOSTILE, total=1, message=LONG_TEXT, pending_pods=(HOSTILE, LONG_TEXT)),),
+        history=(HistoryEntry(time=now, object=HOSTILE, reason=LONG_TEXT, requested_by=HOSTILE),),
+        commands=(Command(title=HOSTILE, command=LONG_TEXT, reason=HOSTILE),),
     )

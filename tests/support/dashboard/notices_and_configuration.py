@@ -7,15 +7,15 @@ them with its clock.
 from datetime import datetime, timedelta
 
 from haulout.dashboard.api.types import (
-    Change,
     Configuration,
+    ConfigurationChange,
+    ConfigurationPreview,
     Finding,
-    Happening,
     Level,
     Notice,
+    NoticeHistoryEntry,
     NoticeList,
-    ProfileText,
-    WhatIf,
+    ProfileDescription,
 )
 
 HOSTILE = '<img src=x onerror="window.pwned=1">"><script>window.pwned=1</script>'
@@ -46,19 +46,20 @@ def a_moved_notice(now: datetime) -> Notice:
         drain_at=now + 26 * _HOUR - 53 * _MINUTE,
         predicted_drain_seconds=53 * 60,
         is_on_time=True,
-        on_time="it is not due yet",
+        on_time_message="it is not due yet",
         reschedulable=True,
         rescheduled="aws agreed to another time, within the window night of profile os",
         history=(
-            Happening(time=now - 2 * _HOUR, what="RescheduleAgreed", by="aws", why="moved by 9h into the window night"),
-            Happening(
-                time=now - 3 * _HOUR,
-                what="RescheduleRequested",
-                by="haulout",
-                why="night is closed at the planned start",
+            NoticeHistoryEntry(
+                time=now - 2 * _HOUR, reporter="aws", message="RescheduleAgreed: moved by 9h into the window night"
             ),
-            Happening(
-                time=now - 20 * _HOUR, what="Announced", by="aws", after="Planned", why="Reboot, not before 10:00 UTC"
+            NoticeHistoryEntry(
+                time=now - 3 * _HOUR,
+                reporter="haulout",
+                message="RescheduleRequested: night is closed at the planned start",
+            ),
+            NoticeHistoryEntry(
+                time=now - 20 * _HOUR, reporter="aws", message="Announced: Reboot, not before 10:00 UTC"
             ),
         ),
     )
@@ -79,7 +80,7 @@ def some_notices(now: datetime) -> NoticeList:
                 start=now - 25 * _MINUTE,
                 end=now + 95 * _MINUTE,
                 is_on_time=False,
-                on_time="it began, and 2 pods were left: shop/cart-0, shop/cart-1",
+                on_time_message="it began, and 2 pods were left: shop/cart-0, shop/cart-1",
             ),
             Notice(
                 name="oci-e1",
@@ -92,8 +93,8 @@ def some_notices(now: datetime) -> NoticeList:
                 end=now + 72 * _MINUTE,
                 drain_at=now - 3 * _MINUTE,
                 is_on_time=False,
-                on_time="large-01 has 3 pods left (shop/cart-0, shop/cart-1, shop/db-0): its drain has not begun; "
-                "`haulout why large-01` shows what it waits for",
+                on_time_message="large-01 has 3 pods left (shop/cart-0, shop/cart-1, shop/db-0): its drain has not "
+                "begun; `haulout why large-01` shows what it waits for",
             ),
             a_moved_notice(now),
             Notice(
@@ -109,7 +110,7 @@ def some_notices(now: datetime) -> NoticeList:
                 end=now + 31 * _HOUR,
                 drain_at=now + 28 * _HOUR - 15 * _MINUTE,
                 is_on_time=True,
-                on_time="it is not due yet",
+                on_time_message="it is not due yet",
             ),
             Notice(
                 name="evil",
@@ -118,7 +119,7 @@ def some_notices(now: datetime) -> NoticeList:
                 source=HOSTILE,
                 reason=HOSTILE,
                 description=LONG_TEXT,
-                on_time=HOSTILE,
+                on_time_message=HOSTILE,
                 start=now + 6 * _DAY,
             ),
             Notice(
@@ -130,7 +131,7 @@ def some_notices(now: datetime) -> NoticeList:
                 start=now - 2 * _DAY,
                 end=now - 46 * _HOUR,
                 is_on_time=True,
-                on_time="nothing was left 20m before",
+                on_time_message="nothing was left 20m before",
             ),
             Notice(
                 name="people-chg-12-9d1b",
@@ -139,7 +140,7 @@ def some_notices(now: datetime) -> NoticeList:
                 node="general-012",
                 source="people",
                 start=now - _DAY,
-                history=(Happening(time=now - 30 * _HOUR, what="Cancelled", by="kubectl-edit", after="Cancelled"),),
+                history=(NoticeHistoryEntry(time=now - 30 * _HOUR, reporter="kubectl-edit", message="Cancelled"),),
             ),
             Notice(name="oci-e0", phase="Missed", kind="Reboot", node="general-09", source="oci", start=now - 3 * _DAY),
         ),
@@ -207,7 +208,7 @@ _FINDINGS = (
 )
 
 _PROFILE_TEXTS = (
-    ProfileText(
+    ProfileDescription(
         name="os",
         text=(
             "operational",
@@ -246,33 +247,33 @@ def the_default_configuration() -> Configuration:
     return Configuration(text=GOOD_FILE, is_default=True, profiles=_PROFILE_TEXTS)
 
 
-def preview(text: str) -> WhatIf:
+def preview(text: str) -> ConfigurationPreview:
     """Return what would come of an edit: bad ones are those with a plugin that nobody knows."""
     if "hasLable" in text:
         line = 1 + text[: text.index("hasLable")].count("\n")
-        return WhatIf(
-            is_good=False, findings=(Finding(line=line, key="type", message="expected a plugin, found 'hasLable'"),)
+        return ConfigurationPreview(
+            is_valid=False, findings=(Finding(line=line, key="type", message="expected a plugin, found 'hasLable'"),)
         )
     if text == GOOD_FILE:
-        return WhatIf(is_good=True, looked_at=42, profiles=_PROFILE_TEXTS)
-    return WhatIf(
-        is_good=True,
-        looked_at=42,
+        return ConfigurationPreview(is_valid=True, evaluated_nodes=42, profiles=_PROFILE_TEXTS)
+    return ConfigurationPreview(
+        is_valid=True,
+        evaluated_nodes=42,
         profiles=_PROFILE_TEXTS,
         changes=(
-            Change(
+            ConfigurationChange(
                 profile="os",
                 text="would go into maintenance now; with the configuration in force they stay maintenance-required, "
                 "and wait for one_at_a_time",
                 nodes=("general-05", "general-06", "large-01"),
                 count=3,
             ),
-            Change(
+            ConfigurationChange(
                 profile="gpu",
                 text="would get profile gpu, and stay operational",
                 nodes=tuple(f"general-{number:03}" for number in range(1, 21)),
                 count=42,
             ),
-            Change(text="check one_at_a_time changed: now “max: 2”; no longer “max: 1”"),
+            ConfigurationChange(text="check one_at_a_time changed: now “max: 2”; no longer “max: 1”"),
         ),
     )

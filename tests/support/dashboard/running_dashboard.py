@@ -80,7 +80,7 @@ def a_user(name: str) -> RawObject:
 
 
 async def a_cluster_with_rbac(
-    clock: Clock, *, nodes: Iterable[RawObject] = (), impersonation: Impersonation | None = Impersonation.NARROW
+    clock: Clock, *, nodes: Iterable[RawObject] = (), impersonation: Impersonation | None = Impersonation.CONSTRAINED
 ) -> tuple[ApiServer, Client]:
     """Return a cluster with RBAC and these people, and the operator's client."""
     api = ApiServer(clock, rbac=True)
@@ -138,7 +138,7 @@ class DashboardUnderTest:
 
     async def act(self, token: str = "olga", *, headers: Any = None, **act: Any) -> DashboardResponse:
         """Ask for something to be done."""
-        return await self.request("/acts", "POST", token=token, json=act, headers=headers or {})
+        return await self.request("/actions", "POST", token=token, json=act, headers=headers or {})
 
     async def log_in(self, token: str) -> tuple[dict[str, str], str]:
         """Log in as a browser does; return the headers that it sends from then on, and what pages read."""
@@ -161,7 +161,7 @@ async def running_dashboard(
     mode: AuthMode = AuthMode.TOKEN,
     *,
     proxy: ProxySettings | None = None,
-    impersonation: Impersonation | None = Impersonation.NARROW,
+    impersonation: Impersonation | None = Impersonation.CONSTRAINED,
     nodes: Iterable[RawObject] = (),
     hosts: tuple[str, ...] = (),
 ) -> AsyncIterator[DashboardUnderTest]:

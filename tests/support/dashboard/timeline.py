@@ -54,17 +54,21 @@ def _draining(now: datetime) -> TimelineRow:
                 start=now - 8 * _HOUR,
                 end=now - 42 * _MINUTE,
                 state="maintenance-required",
-                why="wanted passed: node general-05 has the label example.com/patches",
+                message="wanted passed: node general-05 has the label example.com/patches",
             ),
             Span(
-                kind=SpanKind.PROFILE, title="os", start=now - 42 * _MINUTE, state="in-maintenance", why="night passed"
+                kind=SpanKind.PROFILE,
+                title="os",
+                start=now - 42 * _MINUTE,
+                state="in-maintenance",
+                message="night passed",
             ),
             Span(
                 kind=SpanKind.DRAIN,
                 title="profile os",
                 start=now - 42 * _MINUTE,
                 state="running",
-                why="waiting for PodDisruptionBudget bank/ledger: 2 of 2 healthy pods needed",
+                message="waiting for PodDisruptionBudget bank/ledger: 2 of 2 healthy pods needed",
             ),
         ),
     )
@@ -81,7 +85,7 @@ def _due(now: datetime) -> TimelineRow:
                 start=now + 12 * _MINUTE,
                 end=now + 72 * _MINUTE,
                 state="Due",
-                why="oci-e1: its drain has not begun",
+                message="oci-e1: its drain has not begun",
             ),
         ),
     )
@@ -93,11 +97,11 @@ def _failed(now: datetime) -> TimelineRow:
         state=NodeState.BLOCKED,
         spans=(
             Span(
-                kind=SpanKind.ORDER,
+                kind=SpanKind.MAINTENANCE,
                 title="patch-08",
                 start=now - 5 * _HOUR,
                 state="Failed",
-                why="DrainTimedOut: 30m passed, and shop/cart-0 is still there",
+                message="DrainTimedOut: 30m passed, and shop/cart-0 is still there",
             ),
             Span(
                 kind=SpanKind.DRAIN,
@@ -105,7 +109,7 @@ def _failed(now: datetime) -> TimelineRow:
                 start=now - 5 * _HOUR,
                 end=now - 270 * _MINUTE,
                 state="DrainTimedOut",
-                why="held up longest by PodDisruptionBudget shop/cart (28m)",
+                message="held up longest by PodDisruptionBudget shop/cart (28m)",
             ),
         ),
     )
@@ -122,7 +126,7 @@ def _announced(now: datetime) -> TimelineRow:
                 start=now + 28 * _HOUR,
                 end=now + 31 * _HOUR,
                 state="Planned",
-                why="rack-12-power: Rack 12 gets a second power feed",
+                message="rack-12-power: Rack 12 gets a second power feed",
             ),
             Span(
                 kind=SpanKind.NOTICE,
@@ -130,7 +134,7 @@ def _announced(now: datetime) -> TimelineRow:
                 start=now - 2 * _DAY,
                 end=now - 46 * _HOUR,
                 state="Completed",
-                why="aws-event-4: system maintenance",
+                message="aws-event-4: system maintenance",
             ),
         ),
     )
@@ -141,7 +145,7 @@ def _hostile_row(now: datetime) -> TimelineRow:
         node=f"evil-{LONG_TEXT}",
         state=NodeState.IN_MAINTENANCE,
         spans=(
-            Span(kind=SpanKind.ORDER, title=HOSTILE, start=now - 2 * _HOUR, state=HOSTILE, why=HOSTILE),
+            Span(kind=SpanKind.MAINTENANCE, title=HOSTILE, start=now - 2 * _HOUR, state=HOSTILE, message=HOSTILE),
             Span(kind=SpanKind.PROFILE, title="os", start=now - _HOUR, end=now - 30 * _MINUTE, state="in-maintenance"),
         ),
     )
@@ -165,7 +169,7 @@ def _patched_row(node: str, started: datetime) -> TimelineRow:
                 start=started,
                 end=required,
                 state="maintenance-required",
-                why="patches wait",
+                message="patches wait",
             ),
             Span(
                 kind=SpanKind.PROFILE,
@@ -173,7 +177,7 @@ def _patched_row(node: str, started: datetime) -> TimelineRow:
                 start=required,
                 end=ended,
                 state="in-maintenance",
-                why="night && one passed",
+                message="night && one passed",
             ),
             Span(
                 kind=SpanKind.DRAIN,
@@ -181,7 +185,7 @@ def _patched_row(node: str, started: datetime) -> TimelineRow:
                 start=required,
                 end=drained,
                 state="Drained",
-                why="7 pods left in 15m",
+                message="7 pods left in 15m",
             ),
         ),
     )
@@ -195,7 +199,7 @@ def _windows(now: datetime) -> tuple[Span, ...]:
             title="os: night",
             start=day + offset * _DAY + 22 * _HOUR,
             end=day + (offset + 1) * _DAY + 4 * _HOUR,
-            why="mon-thu 22:00-04:00 Europe/Berlin",
+            message="mon-thu 22:00-04:00 Europe/Berlin",
         )
         for offset in range(-4, 5)
     )
@@ -204,6 +208,6 @@ def _windows(now: datetime) -> tuple[Span, ...]:
         title="os: night",
         start=day + 2 * _DAY,
         end=day + 3 * _DAY,
-        why="nothing begins: release freeze",
+        message="nothing begins: release freeze",
     )
     return (*nights, freeze)

@@ -13,7 +13,7 @@ def entries_about(cluster: LiveCluster, node: str, what: str) -> list[Entry]:
     if not cluster.has(PLURAL, node):
         return []
     found = msgspec.convert(cluster.get(PLURAL, node)["entries"], tuple[Entry, ...])
-    return [entry for entry in found if entry.what == what]
+    return [entry for entry in found if entry.object == what]
 
 
 def transition_texts(cluster: LiveCluster, node: str, what: str) -> list[str]:

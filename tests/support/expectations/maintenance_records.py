@@ -30,7 +30,7 @@ def entries(cluster: LiveCluster, node: str) -> list[RawObject]:
 def transitions(cluster: LiveCluster, node: str) -> list[tuple[str, str, str]]:
     """Return the changes of state: of what, from where, to where."""
     changes = [entry for entry in entries(cluster, node) if "to" in entry]
-    return [(entry["what"], entry.get("from", ""), entry["to"]) for entry in changes]
+    return [(entry["object"], entry.get("from", ""), entry["to"]) for entry in changes]
 
 
 def drain_records(cluster: LiveCluster, node: str) -> list[RawObject]:

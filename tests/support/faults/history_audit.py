@@ -51,7 +51,7 @@ class HistoryAudit:
             if entry.get("result") == "Gap":
                 self.gaps.append(entry)
             elif "to" in entry:
-                self.recorded[node].append((entry["what"], entry["to"]))
+                self.recorded[node].append((entry["object"], entry["to"]))
 
     def missing_count(self) -> int:
         """Return how many changes are in no record."""
@@ -67,7 +67,7 @@ class HistoryAudit:
                 for what in expected.keys() | recorded.keys()
                 if expected.get(what) != recorded.get(what)
             ]
-        return sorted(found) + [f"a gap: {gap['why']}" for gap in self.gaps]
+        return sorted(found) + [f"a gap: {gap['reason']}" for gap in self.gaps]
 
     def counts(self) -> tuple[int, int]:
         """Return how many changes there were, and how many of them are in no record."""

@@ -1,6 +1,6 @@
 """Series with which each alert fires, and the alert's texts, as unit tests of promtool.
 
-    case = AlertCase("HauloutDrainBlocked", {'haulout_drains_blocked{by="order",kind="Policy"}': "2+0x60"}, at="35m", …)
+    case = AlertCase("HauloutDrainBlocked", {'haulout_drains_blocked{kind="Policy"}': "2+0x60"}, at="35m", …)
     promtool_test_file([case], rules)          # the input of `promtool test rules`
 
 A series is in promtool's notation, one number per minute: `1+0x60` is 1 for an hour, `0+2x60` increases by 2.
@@ -100,23 +100,23 @@ FIRING_CASES = (
     ),
     AlertCase(
         "HauloutDrainBlocked",
-        {'haulout_drains_blocked{by="order",kind="DisruptionBudget"}': f"2+0{_HOUR}"},
+        {'haulout_drains_blocked{controller="nodemaintenance",kind="DisruptionBudget"}': f"2+0{_HOUR}"},
         "31m",
-        {"by": "order", "kind": "DisruptionBudget"},
+        {"controller": "nodemaintenance", "kind": "DisruptionBudget"},
         "2",
     ),
     AlertCase(
         "HauloutDrainsFailing",
-        {'haulout_drain_duration_seconds_count{by="order",result="TimedOut"}': "0+0x9 1+0x50"},
+        {'haulout_drain_duration_seconds_count{controller="nodemaintenance",result="TimedOut"}': "0+0x9 1+0x50"},
         "15m",
-        {"by": "order"},
+        {"controller": "nodemaintenance"},
     ),
     AlertCase(
         "HauloutBudgetExhausted",
         {
             f"haulout_budget_used{_LIMIT_LABELS}": f"2+0{_LONG}",
             f"haulout_budget_limit{_LIMIT_LABELS}": f"2+0{_LONG}",
-            'haulout_budget_waiting{by="order"}': f"1+0{_LONG}",
+            'haulout_budget_waiting{controller="nodemaintenance"}': f"1+0{_LONG}",
         },
         "245m",
         _LIMIT,
@@ -167,16 +167,16 @@ FIRING_CASES = (
     AlertCase("HauloutEsxNodesStuck", {'haulout_esx_nodes{stuck="true"}': f"4+0{_HOUR}"}, at="16m", value="4"),
     AlertCase(
         "HauloutClustersUnreachable",
-        {'haulout_hub_clusters{reach="unreadable"}': f"1+0{_HOUR}"},
+        {'haulout_hub_clusters{connection="unreadable"}': f"1+0{_HOUR}"},
         "16m",
-        {"reach": "unreadable"},
+        {"connection": "unreadable"},
         "1",
     ),
     AlertCase(
         "HauloutApprovalOverdue",
-        {'haulout_hub_longest_wait_seconds{why="deletion"}': f"20000+0{_HOUR}"},
+        {'haulout_hub_longest_wait_seconds{request="deletion"}': f"20000+0{_HOUR}"},
         "6m",
-        {"why": "deletion"},
+        {"request": "deletion"},
         "5h 33m 20s",
     ),
     AlertCase(
@@ -217,9 +217,9 @@ FIRING_CASES = (
     ),
     AlertCase(
         "HauloutHistoryEntriesDropped",
-        {'haulout_dropped_total{what="events"}': "0+0x9 3+0x50"},
+        {'haulout_dropped_total{type="events"}': "0+0x9 3+0x50"},
         "15m",
-        {"what": "events"},
+        {"type": "events"},
     ),
 )
 # The operator, or the hub, goes while the other one stays; or one replica of two does.
@@ -267,11 +267,11 @@ _HEALTHY = {
     "haulout_profiles_configuration_valid": f"1+0{_LONG}",
     "haulout_profiles_nodes_skipped": f"0+0{_LONG}",
     'maintenance_controller_transition_failure_count{profile="os"}': f"7+0{_LONG}",
-    'haulout_drains_blocked{by="order",kind="Completion"}': f"1+0{_LONG}",
-    'haulout_drain_duration_seconds_count{by="order",result="Drained"}': f"0+1{_LONG}",
+    'haulout_drains_blocked{controller="nodemaintenance",kind="Completion"}': f"1+0{_LONG}",
+    'haulout_drain_duration_seconds_count{controller="nodemaintenance",result="Drained"}': f"0+1{_LONG}",
     f"haulout_budget_used{_LIMIT_LABELS}": f"2+0{_LONG}",
     f"haulout_budget_limit{_LIMIT_LABELS}": f"2+0{_LONG}",
-    'haulout_budget_waiting{by="order"}': f"0+0{_LONG}",
+    'haulout_budget_waiting{controller="nodemaintenance"}': f"0+0{_LONG}",
     'haulout_notices_source_up{source="aws"}': f"1+0{_LONG}",
     'haulout_agent_up{cloud="azure",instance="n1"}': f"1+0{_LONG}",
     'haulout_notices_quarantined_total{source="aws"}': f"3+0{_LONG}",
@@ -281,14 +281,14 @@ _HEALTHY = {
     'haulout_esx_vcenter_up{zone="a"}': f"1+0{_LONG}",
     'haulout_esx_hosts{state="false"}': f"9+0{_LONG}",
     'haulout_esx_nodes{stuck="false"}': f"1+0{_LONG}",
-    'haulout_hub_clusters{reach="connected"}': f"5+0{_LONG}",
-    'haulout_hub_longest_wait_seconds{why="deletion"}': f"600+0{_LONG}",
+    'haulout_hub_clusters{connection="connected"}': f"5+0{_LONG}",
+    'haulout_hub_longest_wait_seconds{request="deletion"}': f"600+0{_LONG}",
     'haulout_hub_hosts{state="off"}': f"1+0{_LONG}",
     'haulout_kubernikus_deletions{stuck="false"}': f"1+0{_LONG}",
     'haulout_watch_age_seconds{resource="nodes"}': f"40+0{_LONG}",
     'haulout_watch_not_synced{resource="nodes"}': f"0+0{_LONG}",
     'haulout_api_requests_total{verb="get",resource="pods",code="200"}': f"0+20{_LONG}",
     'haulout_api_requests_total{verb="get",resource="pods",code="503"}': f"0+1{_LONG}",
-    'haulout_dropped_total{what="events"}': f"2+0{_LONG}",
+    'haulout_dropped_total{type="events"}': f"2+0{_LONG}",
 }
 QUIET_CASES = tuple(AlertCase(it.name, _HEALTHY, "290m", None) for it in ALERTS)

@@ -292,7 +292,7 @@ def _explanation(obj: RawObject) -> Explanation | None:
     ]
     if not drained_conditions:
         return None
-    next_reconcile = status_fields.get("nextLook")
+    next_reconcile = status_fields.get("nextReconcile")
     return Explanation(
         reason=drained_conditions[0]["reason"],
         waits_for=drained_conditions[0]["message"],

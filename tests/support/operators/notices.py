@@ -172,7 +172,7 @@ class NoticeCluster:
         entries = tuple(
             Entry(
                 time=self.clock.now() + number * SECOND,
-                what="profile/x",
+                object="profile/x",
                 result="Drained",
                 drain=DrainFacts(seconds=took, pods=pods),
             )

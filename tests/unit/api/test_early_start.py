@@ -35,7 +35,7 @@ def test_what_makes_no_sense_was_written_by_nobody(written: str) -> None:
 
 @pytest.mark.parametrize(
     ("answer", "may"),
-    [(EarlyStartAnswer.ASKING, True), (EarlyStartAnswer.AGREED, True), (EarlyStartAnswer.REFUSED, False)],
+    [(EarlyStartAnswer.REQUESTED, True), (EarlyStartAnswer.ACCEPTED, True), (EarlyStartAnswer.REFUSED, False)],
 )
 def test_it_may_have_begun_unless_the_source_said_no(answer: EarlyStartAnswer, *, may: bool) -> None:
     early = EarlyStart(start=START, answer=answer)
@@ -43,5 +43,5 @@ def test_it_may_have_begun_unless_the_source_said_no(answer: EarlyStartAnswer, *
 
 
 def test_what_was_said_of_another_start_says_nothing_of_this_one() -> None:
-    early = EarlyStart(start=START.replace(hour=8), answer=EarlyStartAnswer.AGREED)
+    early = EarlyStart(start=START.replace(hour=8), answer=EarlyStartAnswer.ACCEPTED)
     assert not may_have_started(a_notice(early.metadata_patch["annotations"][EARLY_START_ANNOTATION]))

@@ -40,17 +40,17 @@ def at(minutes: float) -> datetime:
 def a_transition(number: int, *, what: str = OS, why: str = "") -> NewEntry:
     """Return the transition of this number, a minute after the one before it."""
     before, after = STATES[number % 3], STATES[(number + 1) % 3]
-    entry = Entry(time=at(number), what=what, from_=before, to=after, since=at(number - 1), why=why)
+    entry = Entry(time=at(number), object=what, from_=before, to=after, since=at(number - 1), reason=why)
     return NewEntry(entry=entry, initial_state=OPERATIONAL)
 
 
 def a_claim(state: str, minutes: float) -> NewEntry:
-    return NewEntry(entry=Entry(time=at(minutes), what=OS, to=state), initial_state=OPERATIONAL, is_state_claim=True)
+    return NewEntry(entry=Entry(time=at(minutes), object=OS, to=state), initial_state=OPERATIONAL, is_state_claim=True)
 
 
 def a_node_maintenance(state: str, minutes: float, *, created_at: float = 0) -> NewEntry:
     before = {"Running": "", "Succeeded": "Running", "Ended": "Succeeded"}[state]
-    entry = Entry(time=at(minutes), what=NODE_MAINTENANCE, from_=before, to=state)
+    entry = Entry(time=at(minutes), object=NODE_MAINTENANCE, from_=before, to=state)
     return NewEntry(
         entry=msgspec.structs.replace(entry, instance=f"uid-{created_at}"),
         is_state_claim=True,
@@ -85,7 +85,7 @@ def test_an_entry_that_has_given_way_to_newer_ones_does_not_come_back() -> None:
 
 def test_states_that_are_passed_at_the_same_instant_are_all_there() -> None:
     moves = [
-        NewEntry(entry=Entry(time=at(0), what=OS, from_=before, to=after, since=at(0)), initial_state=OPERATIONAL)
+        NewEntry(entry=Entry(time=at(0), object=OS, from_=before, to=after, since=at(0)), initial_state=OPERATIONAL)
         for before, after in itertools.pairwise(STATES)
     ]
     assert state_changes(add_entries(RecordContent(), moves)) == [(OPERATIONAL, REQUIRED), (REQUIRED, MAINTAINED)]
@@ -93,7 +93,7 @@ def test_states_that_are_passed_at_the_same_instant_are_all_there() -> None:
 
 def test_what_follows_is_kept_though_the_clock_was_set_back() -> None:
     early = NewEntry(
-        entry=Entry(time=at(-90), what=OS, from_=REQUIRED, to=MAINTAINED, since=at(0)), initial_state=OPERATIONAL
+        entry=Entry(time=at(-90), object=OS, from_=REQUIRED, to=MAINTAINED, since=at(0)), initial_state=OPERATIONAL
     )
     assert state_changes(add_entries(RecordContent(), [a_transition(0), early])) == [
         (OPERATIONAL, REQUIRED),
@@ -109,7 +109,7 @@ def test_whatever_clocks_say_each_transition_is_there_once_and_in_order(steps: l
     for number, step in enumerate(steps):
         time = at(number + step) + timedelta(microseconds=number)  # no two changes are made at the same instant
         entry = Entry(
-            time=time, what=OS, from_=STATES[number % 3], to=STATES[(number + 1) % 3], since=last if number else None
+            time=time, object=OS, from_=STATES[number % 3], to=STATES[(number + 1) % 3], since=last if number else None
         )
         notes.append(NewEntry(entry=entry, initial_state=OPERATIONAL))
         last = time
@@ -133,7 +133,7 @@ def test_whatever_clocks_say_an_order_that_has_ended_is_ended(steps: list[int]) 
 
 def test_changes_are_numbered_by_the_object_and_a_number_that_is_skipped_is_a_gap() -> None:
     def change(number: int, state: str) -> NewEntry:
-        entry = Entry(time=at(-number), what=NODE_MAINTENANCE, to=state, instance="u", number=number)
+        entry = Entry(time=at(-number), object=NODE_MAINTENANCE, to=state, instance="u", number=number)
         return NewEntry(entry=entry, is_state_claim=True)
 
     content = add_entries(
@@ -141,13 +141,13 @@ def test_changes_are_numbered_by_the_object_and_a_number_that_is_skipped_is_a_ga
     )
     assert state_changes(content) == [("", "Running"), ("", ""), ("Running", "Failed"), ("Failed", "Running")]
     assert content.entries[1].missing == 2
-    assert "2 changes of NodeMaintenance/patch are missing" in content.entries[1].why
+    assert "2 changes of NodeMaintenance/patch are missing" in content.entries[1].reason
 
 
 def test_a_record_of_an_older_version_goes_on() -> None:
     """It has neither instances nor numbers."""
     old = RecordContent(
-        (Entry(time=at(0), what=NODE_MAINTENANCE, to="Running"),),
+        (Entry(time=at(0), object=NODE_MAINTENANCE, to="Running"),),
         1,
         {NODE_MAINTENANCE: LastState(state="Running", since=at(0))},
     )
@@ -161,7 +161,7 @@ def test_a_record_of_an_older_version_goes_on() -> None:
 def test_rounds_that_nobody_wrote_down_are_a_gap() -> None:
     content = add_entries(add_entries(RecordContent(), [a_transition(0)]), [a_claim(REQUIRED, 9)])
     assert [entry.is_gap for entry in content.entries] == [False, True, False]
-    assert "changes of profile/os are missing between" in content.entries[1].why
+    assert "changes of profile/os are missing between" in content.entries[1].reason
     assert add_entries(content, [a_claim(REQUIRED, 9)]) is content
 
 
@@ -171,7 +171,7 @@ def test_rounds_that_nobody_wrote_down_are_a_gap() -> None:
 def test_a_transition_that_nobody_wrote_down_is_completed_by_the_next() -> None:
     content = add_entries(add_entries(RecordContent(), [a_transition(0)]), [a_transition(2)])
     assert state_changes(content) == [(OPERATIONAL, REQUIRED), (REQUIRED, MAINTAINED), (MAINTAINED, OPERATIONAL)]
-    assert content.entries[1].why == RECONSTRUCTED_REASON
+    assert content.entries[1].reason == RECONSTRUCTED_REASON
     assert content.entries[1].time == at(1)
     assert content.total == 3
 
@@ -192,7 +192,7 @@ def test_a_claim_is_an_entry_only_if_nobody_wrote_that_down() -> None:
     told = add_entries(RecordContent(), [a_transition(0)])
     assert add_entries(told, [a_claim(REQUIRED, 0)]) is told
     missed = add_entries(told, [a_claim(MAINTAINED, 7)])
-    assert missed.entries[-1] == Entry(time=at(7), what=OS, from_=REQUIRED, to=MAINTAINED, since=at(0))
+    assert missed.entries[-1] == Entry(time=at(7), object=OS, from_=REQUIRED, to=MAINTAINED, since=at(0))
 
 
 def test_a_claim_from_an_old_copy_adds_nothing() -> None:
@@ -224,7 +224,7 @@ def test_an_order_that_vanished_unseen_has_ended_when_another_takes_its_name() -
     )
     assert state_changes(content) == [("", "Running"), ("Running", "Ended"), ("", "Running")]
     end = content.entries[1]
-    assert (end.why, end.reconstructed, end.instance) == (ENDED_UNOBSERVED_REASON, True, "uid-0")
+    assert (end.reason, end.reconstructed, end.instance) == (ENDED_UNOBSERVED_REASON, True, "uid-0")
 
 
 def test_an_order_that_has_ended_does_not_come_back_from_an_old_copy() -> None:
@@ -251,7 +251,7 @@ def test_things_do_not_disturb_each_other() -> None:
 
 
 def test_what_happens_in_between_changes_no_state() -> None:
-    drain = NewEntry(entry=Entry(time=at(0.5), what=OS, result="Drained", drain=DrainFacts(seconds=3.5, pods=2)))
+    drain = NewEntry(entry=Entry(time=at(0.5), object=OS, result="Drained", drain=DrainFacts(seconds=3.5, pods=2)))
     content = add_entries(RecordContent(), [a_transition(0), drain, a_transition(1)])
     assert state_changes(content) == [(OPERATIONAL, REQUIRED), ("", ""), (REQUIRED, MAINTAINED)]
 
@@ -294,17 +294,17 @@ def test_long_entries_make_it_fewer() -> None:
     content = add_entries(RecordContent(), (a_transition(number, why="é" * 2_000) for number in range(MAX_ENTRIES)))
     assert len(msgspec.json.encode(content.entries)) <= MAX_BYTES
     assert 10 < len(content.entries) < MAX_ENTRIES
-    assert all(entry.why.endswith("…") for entry in content.entries)
+    assert all(entry.reason.endswith("…") for entry in content.entries)
 
 
 def test_texts_are_one_line() -> None:
     (entry,) = add_entries(RecordContent(), [a_transition(0, why="line\n  breaks\tand\r\nmore")]).entries
-    assert entry.why == "line breaks and more"
+    assert entry.reason == "line breaks and more"
 
 
 def test_names_that_come_and_go_do_not_fill_the_annotation() -> None:
     notes = [
-        NewEntry(entry=Entry(time=at(number), what=f"NodeMaintenance/{number}", to="Ended")) for number in range(200)
+        NewEntry(entry=Entry(time=at(number), object=f"NodeMaintenance/{number}", to="Ended")) for number in range(200)
     ]
     standing = add_entries(RecordContent(), notes).last_states
     assert len(standing) == 50

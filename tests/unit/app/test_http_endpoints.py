@@ -196,7 +196,7 @@ async def test_c34_what_was_decided_about_nodes_is_told_with_when_they_are_looke
         status, body = await get(f"http://{LOCAL}:{port}/api/v1/info")
         assert status == 200
         [node] = json.loads(body)
-        assert (node["node"], node["nextLook"], node["wakesOn"], node["problem"]) == ("n1", None, [], "")
+        assert (node["node"], node["nextReconcile"], node["requeueOn"], node["problem"]) == ("n1", None, [], "")
 
 
 @pytest.mark.real_time

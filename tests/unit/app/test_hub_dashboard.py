@@ -100,13 +100,13 @@ async def test_a_hub_that_starts_again_is_seen(clock: VirtualClock) -> None:
 
 async def test_without_cluster_api_that_is_said_on_every_page(clock: VirtualClock) -> None:
     async with facing(clock, ApiServer(clock), FakeVitals(hub=FakeHub(machines=None))) as source:
-        assert "Cluster API was not found" in (await source.summary()).banners[0].text
+        assert "Cluster API was not found" in (await source.summary()).banners[0].message
 
 
 async def test_health_tells_of_parts_clusters_and_the_lease(clock: VirtualClock) -> None:
     async with facing(clock, ApiServer(clock), FakeVitals(hub=FakeHub())) as source:
         health = await source.health()
-        assert [(it.name, it.is_well) for it in health.parts] == [
+        assert [(it.name, it.is_healthy) for it in health.components] == [
             ("the hub", True),
             ("MachineDrainRules", True),
             ("Metal3", True),

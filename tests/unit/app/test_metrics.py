@@ -163,13 +163,13 @@ async def test_where_all_is_well_numbers_say_so_and_no_alert_does(clock: Clock, 
         start = clock.now() + 20 * MINUTE
         story.cloud.report("e1", at=clock.now(), node_name=third, plan=MaintenancePlan(start=start))
         await story.passes(2 * MINUTE)
-        assert story.value("haulout_drain_duration_seconds_count", by="order", result="Drained") == 1
-        assert story.value("haulout_drain_duration_seconds_count", by="profile", result="Drained") == 1
-        assert 0 < story.value("haulout_drain_duration_seconds_sum", by="order") < 60
+        assert story.value("haulout_drain_duration_seconds_count", controller="nodemaintenance", result="Drained") == 1
+        assert story.value("haulout_drain_duration_seconds_count", controller="profiles", result="Drained") == 1
+        assert 0 < story.value("haulout_drain_duration_seconds_sum", controller="nodemaintenance") < 60
         assert story.value("haulout_drain_pods_total", how="evict") >= 2
         assert story.value("haulout_drains_running") == 0
         assert story.value("haulout_nodes") == 6
-        assert story.value("haulout_nodes_out_of_service") == 2
+        assert story.value("haulout_nodes_unavailable") == 2
         assert story.value("haulout_budget_used", group="the whole cluster") == 2
         assert story.value("haulout_budget_limit", group="topology.kubernetes.io/zone=z1") == 1
         assert story.value("haulout_notices_lead_seconds_count", source="cloud") == 1
@@ -181,11 +181,11 @@ async def test_where_all_is_well_numbers_say_so_and_no_alert_does(clock: Clock, 
         assert story.value("haulout_api_requests_total", verb="watch", resource="nodes", code="200") >= 1
         await story.order("next", fourth)
         await story.passes(MINUTE)
-        assert story.value("haulout_budget_waiting", by="order") == 1
+        assert story.value("haulout_budget_waiting", controller="nodemaintenance") == 1
         await cluster.admin.delete(NODE_MAINTENANCES, "patch")
         await cluster.patch("nodes", second, metadata={"annotations": {"wanted": None}})
         await story.passes(2 * MINUTE)
-        assert story.value("haulout_budget_waiting", by="order") == 0
+        assert story.value("haulout_budget_waiting", controller="nodemaintenance") == 0
         await cluster.admin.delete(NODE_MAINTENANCES, "next")
         await story.passes(start + SECOND - clock.now())
         await cluster.patch(MAINTENANCE_NOTICES.plural, "cloud-e1", spec={"stage": NoticeStage.STARTED})
@@ -204,11 +204,11 @@ async def test_where_things_go_wrong_alerts_tell(clock: Clock, tmp_path: Path) -
         await story.order("patch", stuck)
         await story.passes(5 * MINUTE)
         assert story.fired() == {"HauloutDrainBlocked"}
-        assert story.value("haulout_drains_blocked", kind="DisruptionBudget", by="order") == 1
+        assert story.value("haulout_drains_blocked", kind="DisruptionBudget", controller="nodemaintenance") == 1
         assert 240 < story.value("haulout_drain_blocked_seconds_total", kind="DisruptionBudget") <= 300
         assert story.value("haulout_drain_refusals_total", kind="DisruptionBudget") > 1
-        assert story.value("haulout_drains_running", by="order") == 1
-        assert story.value("haulout_drain_pods_left", by="order") == 1
+        assert story.value("haulout_drains_running", controller="nodemaintenance") == 1
+        assert story.value("haulout_drain_pods_left", controller="nodemaintenance") == 1
 
         story.cloud.report("e1", at=clock.now(), node_name=stuck, plan=MaintenancePlan(start=clock.now() + 3 * MINUTE))
         await story.passes(2 * MINUTE)
@@ -221,7 +221,9 @@ async def test_where_things_go_wrong_alerts_tell(clock: Clock, tmp_path: Path) -
 
         await cluster.admin.delete(NODE_MAINTENANCES, "patch")
         await story.passes(MINUTE)
-        assert story.value("haulout_drain_duration_seconds_count", result="Cancelled", by="order") == 1
+        assert (
+            story.value("haulout_drain_duration_seconds_count", result="Cancelled", controller="nodemaintenance") == 1
+        )
         story.file.write_text("profiles: [{")
         await story.passes(2 * MINUTE)
         assert story.fired() == {"HauloutDrainBlocked", "HauloutConfigurationBroken", *announced}
@@ -265,7 +267,7 @@ def leads(*, operator: int, hub: int) -> Callable[[int], str]:
 def used_up(used: int, waiting: int) -> Callable[[int], str]:
     return lambda _: (
         f"haulout_budget_used{{{LIMIT}}} {used}\nhaulout_budget_limit{{{LIMIT}}} 1\n"
-        f'haulout_budget_waiting{{by="order"}} {waiting}'
+        f'haulout_budget_waiting{{controller="nodemaintenance"}} {waiting}'
     )
 
 
@@ -296,7 +298,12 @@ def counter(series: str, step: float) -> Callable[[int], str]:
 SERIES = {
     "HauloutNodesSkipped": (gauge, "haulout_profiles_nodes_skipped", 2, 0),
     "HauloutTransitionsFailing": (counter, 'maintenance_controller_transition_failure_count{profile="os"}', 1, 0),
-    "HauloutDrainsFailing": (counter, 'haulout_drain_duration_seconds_count{by="order",result="TimedOut"}', 1, 0),
+    "HauloutDrainsFailing": (
+        counter,
+        'haulout_drain_duration_seconds_count{controller="nodemaintenance",result="TimedOut"}',
+        1,
+        0,
+    ),
     "HauloutCloudSourceDown": (gauge, 'haulout_notices_source_up{source="aws"}', 0, 1),
     "HauloutAgentSourceDown": (gauge, 'haulout_agent_up{cloud="azure",instance="n1"}', 0, 1),
     "HauloutCloudMessagesQuarantined": (counter, 'haulout_notices_quarantined_total{source="aws"}', 1, 0),
@@ -304,12 +311,12 @@ SERIES = {
     "HauloutVCenterDown": (gauge, 'haulout_esx_vcenter_up{zone="a"}', 0, 1),
     "HauloutEsxHostWaiting": (gauge, 'haulout_esx_hosts{state="alarm"}', 1, 0),
     "HauloutEsxNodesStuck": (gauge, 'haulout_esx_nodes{stuck="true"}', 1, 0),
-    "HauloutClustersUnreachable": (gauge, 'haulout_hub_clusters{reach="unreachable"}', 1, 0),
-    "HauloutApprovalOverdue": (gauge, 'haulout_hub_longest_wait_seconds{why="deletion"}', 20_000, 600),
+    "HauloutClustersUnreachable": (gauge, 'haulout_hub_clusters{connection="unreachable"}', 1, 0),
+    "HauloutApprovalOverdue": (gauge, 'haulout_hub_longest_wait_seconds{request="deletion"}', 20_000, 600),
     "HauloutHostNotPoweredOff": (gauge, 'haulout_hub_hosts{state="waiting"}', 1, 0),
     "HauloutServersNotDeleted": (gauge, 'haulout_kubernikus_deletions{stuck="true"}', 1, 0),
     "HauloutWatchSilent": (gauge, 'haulout_watch_age_seconds{resource="nodes"}', 400, 40),
-    "HauloutHistoryEntriesDropped": (counter, 'haulout_dropped_total{what="events"}', 1, 0),
+    "HauloutHistoryEntriesDropped": (counter, 'haulout_dropped_total{type="events"}', 1, 0),
 }
 CASES = {
     **{name: (how(series, bad), how(series, good)) for name, (how, series, bad, good) in SERIES.items()},

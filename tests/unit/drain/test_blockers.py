@@ -53,7 +53,7 @@ def by_budget(text: str) -> TooManyRequests:
 def test_a_budget_is_named_with_its_numbers(told: str, reason: str, advice: str) -> None:
     blocker = refusal_blocker(a_pod(), by_budget(told))
     assert (blocker.kind, blocker.object) == (BlockerKind.DISRUPTION_BUDGET, "PodDisruptionBudget shop/cart")
-    assert (blocker.reason, blocker.advice) == (reason, advice)
+    assert (blocker.reason, blocker.remedy) == (reason, advice)
     assert blocker.workload == "ReplicaSet shop/cart-5d9"
 
 
@@ -143,7 +143,7 @@ def test_a_kubelet_that_does_not_answer_is_named(*, node_ready: bool, advice: st
     blocker = overdue_blocker(a_pod(deletionTimestamp="2026-01-05T08:59:00Z"), node_ready=node_ready, now=NOW)
     assert blocker is not None
     assert (blocker.kind, blocker.object) == (BlockerKind.KUBELET, "Node n1")
-    assert advice in blocker.advice
+    assert advice in blocker.remedy
 
 
 def test_a_blocker_reads_well_in_one_line() -> None:

@@ -546,7 +546,7 @@ def test_an_overdue_pod_is_told_of_and_the_node_asked_for() -> None:
     assert plan.progress.pods[0].state is PodDrainState.OVERDUE
     assert LookupRequest("node", "n1") in plan.lookups
     plan = decide_for(pod, memory=plan.state, at=late, node_ready=False)
-    assert "is not ready" in plan.progress.blockers[0].blocker.advice
+    assert "is not ready" in plan.progress.blockers[0].blocker.remedy
     assert plan.lookups == ()
 
 

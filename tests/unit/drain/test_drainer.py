@@ -312,7 +312,7 @@ async def test_a_dead_kubelet_is_told_of_and_its_pods_can_be_given_up(clock: Clo
         drain = town.new_drain("n1")
         running = town.start_drain(drain)
         await town.wait_until(lambda: kinds(drain) == {BlockerKind.KUBELET: 3})
-        assert "node n1 is not ready" in drain.progress.blockers[0].blocker.advice
+        assert "node n1 is not ready" in drain.progress.blockers[0].blocker.remedy
         before = len(town.transport.requests)
         await clock.sleep(10 * MINUTE)
         assert not running.done()

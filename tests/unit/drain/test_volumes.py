@@ -15,7 +15,7 @@ from haulout.cli.drain.plain_progress import NodeReporter, progress_line
 from haulout.core.clock import Clock
 from haulout.drain.blockers import BlockerKind
 from haulout.drain.decision import DrainDecision, DrainObservation, decide
-from haulout.drain.metrics import ORDER, DrainMetrics
+from haulout.drain.metrics import NODE_MAINTENANCE, DrainMetrics
 from haulout.drain.permissions import permissions
 from haulout.drain.pod_filters import DaemonSetInfo
 from haulout.drain.pod_selection import LookupRequest
@@ -96,7 +96,7 @@ def test_a_volume_that_is_attached_is_named_with_its_claim_and_driver() -> None:
         "PersistentVolume pv-1 (claim shop/data, driver disk.example.com) is still attached to node n1; "
         "the drain waits for it until 2026-01-05 09:10:00 UTC; it cannot be detached: node is busy"
     )
-    assert "kubectl describe volumeattachment csi-pv-1" in blocker.advice
+    assert "kubectl describe volumeattachment csi-pv-1" in blocker.remedy
     assert str(blocker).startswith("PersistentVolume pv-1")
     assert (plan.result, plan.requeue_at, plan.progress.percent) == (None, NOW + 10 * MINUTE, 0)
 
@@ -161,7 +161,7 @@ def test_what_cannot_be_read_is_waited_for_no_longer_than_a_volume() -> None:
     plan = decide_for(attachments_problem="volumeattachments is forbidden")
     (standing,) = plan.progress.blockers
     assert "cannot list the volumes attached to node n1: volumeattachments is forbidden" in str(standing)
-    assert "list and watch volumeattachments.storage.k8s.io" in standing.blocker.advice
+    assert "list and watch volumeattachments.storage.k8s.io" in standing.blocker.remedy
     over = decide_for(memory=plan.state, at=NOW + 10 * MINUTE, attachments_problem="volumeattachments is forbidden")
     assert over.result is OutcomeResult.DRAINED
     assert over.progress.warning == (
@@ -242,15 +242,15 @@ def test_the_right_to_see_volumes_is_needed_only_by_a_policy_that_waits_for_them
 
 def test_a_drain_that_waits_for_volumes_is_under_way_and_counted_as_blocked() -> None:
     tallies = DrainMetrics()
-    observed = tallies.for_initiator(ORDER).start_drain()
+    observed = tallies.for_initiator(NODE_MAINTENANCE).start_drain()
     progress = decide_for(attachments=of_n1("pv-1")).progress
     observed.update(progress, None, blockers=progress.blockers, is_waiting=False, now=NOW)
     running, _, blocked = tallies.collect(now=NOW + MINUTE)[:3]
-    assert running.values[(ORDER,)] == 1
-    assert blocked.values[(ORDER, BlockerKind.VOLUME)] == 1
-    assert tallies.blocked_seconds.values[(ORDER, BlockerKind.VOLUME)] == 60
+    assert running.values[(NODE_MAINTENANCE,)] == 1
+    assert blocked.values[(NODE_MAINTENANCE, BlockerKind.VOLUME)] == 1
+    assert tallies.blocked_seconds.values[(NODE_MAINTENANCE, BlockerKind.VOLUME)] == 60
     observed.update(progress, None, blockers=progress.blockers, is_waiting=True, now=NOW + MINUTE)
-    assert tallies.collect(now=NOW + MINUTE)[0].values[(ORDER,)] == 0
+    assert tallies.collect(now=NOW + MINUTE)[0].values[(NODE_MAINTENANCE,)] == 0
 
 
 def test_the_command_line_tells_once_of_each_volume_it_waits_for() -> None:

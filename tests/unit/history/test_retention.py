@@ -74,7 +74,9 @@ async def a_recorded_cluster(clock: Clock, *, nodes: int = 1) -> AsyncIterator[S
 
 def a_new_entry(number: int = 0, *, what: str = OS, to: str = "in-maintenance", time: datetime = EPOCH) -> NewEntry:
     instance, count = ("uid-of-order", number + 1) if what == MAINTENANCE else ("", 0)
-    entry = Entry(time=time + timedelta(hours=number), what=what, to=to, why="why", instance=instance, number=count)
+    entry = Entry(
+        time=time + timedelta(hours=number), object=what, to=to, reason="why", instance=instance, number=count
+    )
     return NewEntry(entry=entry, initial_state="operational")
 
 
@@ -105,7 +107,7 @@ def annotations(cluster: SandboxCluster, name: str = "n1") -> dict[str, str]:
 
 
 def node_results(cluster: SandboxCluster, name: str = "n1") -> list[str]:
-    return [entry["result"] for entry in entries(cluster, name) if entry["what"] == NODE]
+    return [entry["result"] for entry in entries(cluster, name) if entry["object"] == NODE]
 
 
 def existing_records(cluster: SandboxCluster, count: int) -> list[str]:
@@ -148,7 +150,7 @@ async def test_what_happened_last_to_a_node_is_written_before_its_end(clock: Clo
         await add_entry(cluster, operator, "n1")
         operator.keeper.add(await cluster.admin.get(NODES, "n1"), a_new_entry(1, to="operational"))
         await delete_nodes(cluster, "n1")
-        assert [one["what"] for one in entries(cluster, "n1")] == [OS, OS, NODE]
+        assert [one["object"] for one in entries(cluster, "n1")] == [OS, OS, NODE]
 
 
 async def test_a_record_that_is_made_after_the_node_is_gone_expires_too(clock: Clock) -> None:
@@ -201,7 +203,7 @@ async def test_a_node_deleted_while_no_operator_ran_is_noticed_at_the_start(cloc
         await cluster.delete("nodes", "n1")
         await cluster.pass_time(minutes=2)
         async with running_operator(cluster, name="successor"):
-            (end,) = (one for one in entries(cluster, "n1") if one["what"] == NODE)
+            (end,) = (one for one in entries(cluster, "n1") if one["object"] == NODE)
             assert (end["result"], end["reconstructed"]) == (DELETED, True)
             await cluster.pass_time(seconds=SETTINGS.keep_for.total_seconds() - 60)
             assert cluster.has(PLURAL, "n1")
@@ -239,7 +241,7 @@ async def test_a_record_of_an_older_version_is_released_from_its_node_and_outliv
             {"apiVersion": "v1", "kind": "Node", "name": "n1", "uid": uid},
             {"apiVersion": "v1", "kind": "Namespace", "name": "default", "uid": "theirs"},
         ]
-        entry = {"time": "2026-01-01T00:00:00Z", "what": OS, "to": "in-maintenance"}
+        entry = {"time": "2026-01-01T00:00:00Z", "object": OS, "to": "in-maintenance"}
         record = {"apiVersion": MAINTENANCE_RECORDS.api_version, "kind": MAINTENANCE_RECORDS.kind}
         meta = {"name": "n1", "ownerReferences": owners}
         cluster.pause("garbage")
@@ -277,10 +279,10 @@ async def test_the_new_node_begins_without_the_states_of_the_old_one(clock: Cloc
         await add_entry(cluster, operator, "n1")
         await delete_nodes(cluster, "n1")
         recreate_node(cluster, "n1")
-        required = Entry(time=clock.now(), what=OS, from_="operational", to="maintenance-required", since=EPOCH)
+        required = Entry(time=clock.now(), object=OS, from_="operational", to="maintenance-required", since=EPOCH)
         await add_entry(cluster, operator, "n1", new_entry=NewEntry(entry=required, initial_state="operational"))
         assert transitions(cluster, "n1") == [(OS, "", "in-maintenance"), (OS, "operational", "maintenance-required")]
-        assert not [one for one in entries(cluster, "n1") if one["what"] == "history"], "there is no gap"
+        assert not [one for one in entries(cluster, "n1") if one["object"] == "history"], "there is no gap"
 
 
 async def test_a_late_note_about_the_old_node_does_not_take_the_record_from_the_new_one(clock: Clock) -> None:

@@ -79,12 +79,12 @@ def a_transition(number: int, *, what: str = OS) -> NewEntry:
     """Return the transition of this number, an hour after the one before it."""
     time = EPOCH + timedelta(hours=number)
     before, after = STATES[number % 3], STATES[(number + 1) % 3]
-    entry = Entry(time=time, what=what, from_=before, to=after, since=time - timedelta(hours=1), why="because")
+    entry = Entry(time=time, object=what, from_=before, to=after, since=time - timedelta(hours=1), reason="because")
     return NewEntry(entry=entry, initial_state=OPERATIONAL)
 
 
 def a_claim(state: str, hours: int) -> NewEntry:
-    entry = Entry(time=EPOCH + timedelta(hours=hours), what=OS, to=state, why=RECONSTRUCTED_REASON)
+    entry = Entry(time=EPOCH + timedelta(hours=hours), object=OS, to=state, reason=RECONSTRUCTED_REASON)
     return NewEntry(entry=entry, initial_state=OPERATIONAL, is_state_claim=True)
 
 
@@ -160,7 +160,7 @@ async def test_who_takes_over_looks_at_all_records_once_and_reads_only_those_tha
         assert lists.path.endswith(PLURAL)
         assert (read.method, written.method) == ("GET", "PATCH")
         assert transitions(cluster, "n4") == [(OS, OPERATIONAL, REQUIRED), (OS, REQUIRED, MAINTAINED)]
-        assert entries(cluster, "n4")[-1]["why"] == RECONSTRUCTED_REASON
+        assert entries(cluster, "n4")[-1]["reason"] == RECONSTRUCTED_REASON
 
 
 async def test_a_claim_that_comes_late_is_looked_at_by_itself(clock: Clock) -> None:
@@ -221,7 +221,7 @@ async def test_two_who_write_at_once_lose_nothing(clock: Clock) -> None:
             await cluster.pass_time(seconds=1)
         await cluster.pass_time(seconds=10)
         told = transitions(cluster, "n1")
-        assert len(told) == len({entry["time"] + entry["what"] for entry in entries(cluster, "n1")}) == 20
+        assert len(told) == len({entry["time"] + entry["object"] for entry in entries(cluster, "n1")}) == 20
         for what in (OS, "profile/gpu"):
             assert [to for about, _, to in told if about == what] == [STATES[(item + 1) % 3] for item in range(10)]
 
@@ -511,7 +511,7 @@ async def test_a_gap_stands_where_the_entries_would_be(clock: Clock, monkeypatch
         await cluster.pass_time(minutes=1)
         first, gap, *rest = entries(cluster, "n1")
         assert (first["to"], gap["result"], gap["missing"]) == (REQUIRED, GAP, 3)
-        assert gap["why"].startswith("3 entries missing between 2026-01-05 10:00:00 UTC and 2026-01-05 12:00:00 UTC")
+        assert gap["reason"].startswith("3 entries missing between 2026-01-05 10:00:00 UTC and 2026-01-05 12:00:00 UTC")
         assert [item["to"] for item in rest] == [STATES[(item + 1) % 3] for item in (4, 5, 6)]
 
 
@@ -547,7 +547,7 @@ async def test_an_entry_that_the_server_refuses_is_a_gap_and_holds_up_no_other(
 ) -> None:
     async with a_recorded_cluster(clock) as (cluster, keeper):
         item = await node(cluster)
-        keeper.add(item, a_transition(0), NewEntry(entry=Entry(time=EPOCH, what="", result="Odd")), a_transition(1))
+        keeper.add(item, a_transition(0), NewEntry(entry=Entry(time=EPOCH, object="", result="Odd")), a_transition(1))
         await cluster.pass_time(minutes=10)
         assert keeper.dropped == 1
         assert "the API server refused an entry in the history of node" in caplog.text
@@ -565,7 +565,7 @@ async def test_what_cannot_be_read_of_a_record_becomes_a_gap_and_the_rest_stays(
         keeper.add(item, a_transition(0))
         await cluster.pass_time(seconds=2)
         found = cluster.get(PLURAL, "n1")
-        cluster.api.put({**found, "entries": [*found["entries"], {"time": "in the morning", "what": OS}]})
+        cluster.api.put({**found, "entries": [*found["entries"], {"time": "in the morning", "object": OS}]})
         keeper.add(item, a_transition(1))
         await cluster.pass_time(minutes=10)
         assert [item.get("to") or item["result"] for item in entries(cluster, "n1")] == [REQUIRED, GAP, MAINTAINED]
@@ -583,7 +583,7 @@ async def test_what_is_open_by_the_record_and_gone_has_ended(clock: Clock, *, is
         return is_gone
 
     async with a_recorded_cluster(clock) as (cluster, keeper):
-        entry = Entry(time=EPOCH, what="NodeMaintenance/patch", to="Running", instance="u1")
+        entry = Entry(time=EPOCH, object="NodeMaintenance/patch", to="Running", instance="u1")
         keeper.add(await node(cluster), NewEntry(entry=entry, is_state_claim=True))
         await cluster.pass_time(seconds=3)
         async with a_writer(cluster, name="successor") as successor:
@@ -591,7 +591,7 @@ async def test_what_is_open_by_the_record_and_gone_has_ended(clock: Clock, *, is
             await cluster.pass_time(seconds=5)
         assert states(cluster) == told
         last = entries(cluster, "n1")[-1]
-        assert (last.get("why") == ENDED_UNOBSERVED_REASON, last.get("reconstructed", False)) == (is_gone, is_gone)
+        assert (last.get("reason") == ENDED_UNOBSERVED_REASON, last.get("reconstructed", False)) == (is_gone, is_gone)
 
 
 async def test_whoever_lost_the_lead_writes_nothing_more(clock: Clock) -> None:

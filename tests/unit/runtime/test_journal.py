@@ -15,7 +15,7 @@ from haulout.runtime.journal import Journal, NodeEntry, Transition
 
 NODE = Node(metadata=ObjectMeta(name="n1", uid="u1"))
 REFERENCE = ObjectReference(kind="Node", name="n1")
-ENTRY = NewEntry(entry=Entry(time=datetime(2026, 1, 1, tzinfo=UTC), what="toy"))
+ENTRY = NewEntry(entry=Entry(time=datetime(2026, 1, 1, tzinfo=UTC), object="toy"))
 TOPIC = ("n1", "order")
 
 

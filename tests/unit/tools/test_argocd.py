@@ -46,7 +46,7 @@ def test_a_record_is_healthy_because_it_is_there() -> None:
     """It is data: it has no status, and kstatus takes it for current."""
     kind = next(candidate for candidate in KINDS if candidate[1] == "MaintenanceRecord")
     record: RawObject = {"apiVersion": kind[0], "kind": kind[1], "metadata": {"name": "n1", "generation": 7}}
-    record |= {"total": 1, "entries": [{"time": "2026-01-01T00:00:00Z", "what": "profile/os"}]}
+    record |= {"total": 1, "entries": [{"time": "2026-01-01T00:00:00Z", "object": "profile/os"}]}
     assert kstatus(record) == CURRENT
     assert health(record)[0] == HEALTH[CURRENT]
 

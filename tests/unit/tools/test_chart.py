@@ -206,13 +206,13 @@ def test_the_dashboard_asks_who_somebody_is_unless_that_is_turned_off(auth: str 
     assert f"--dashboard-auth={wanted}" in container(objects)["args"]
 
 
-@pytest.mark.parametrize("acts", ["narrow", "wide"])
+@pytest.mark.parametrize("acts", ["constrained", "unrestricted"])
 def test_only_an_account_of_its_own_impersonates_people_and_only_behind_a_proxy(acts: str) -> None:
     def impersonating(objects: list[RawObject], account: str) -> bool:
         granted = granted_permissions(operator_roles(objects, account=account))
         return any(verb.startswith("impersonate") for item in granted for verb in item.verbs)
 
-    behind = render_chart({"dashboard": {"auth": "proxy", "acts": acts}})
+    behind = render_chart({"dashboard": {"auth": "proxy", "actions": acts}})
     assert only_object("ServiceAccount", behind, name="haulout-dashboard")
     assert impersonating(behind, "haulout-dashboard")
     assert not impersonating(behind, "haulout")
@@ -223,7 +223,7 @@ def test_only_an_account_of_its_own_impersonates_people_and_only_behind_a_proxy(
     ]
     assert (tokens.verbs, tokens.namespace, tokens.names) == (("create",), NAMESPACE, ("haulout-dashboard",))
     assert not [
-        permission for permission in render_chart({"dashboard": {"acts": acts}}) if "impersonate" in str(permission)
+        permission for permission in render_chart({"dashboard": {"actions": acts}}) if "impersonate" in str(permission)
     ]
 
 

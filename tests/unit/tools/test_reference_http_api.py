@@ -24,9 +24,9 @@ def test_every_address_is_described() -> None:
 
 
 def test_comments_in_the_code_are_what_readers_are_told() -> None:
-    assert field_docs()["Tile", "hold"] == "who keeps maintenance off the node, and why"
-    assert SCHEMAS["Tile"]["properties"]["isReady"].get("description") is None
-    assert SCHEMAS["Tile"]["properties"]["hold"]["description"] == field_docs()["Tile", "hold"]
+    assert field_docs()["NodeSummary", "hold"] == "who keeps maintenance off the node, and why"
+    assert SCHEMAS["NodeSummary"]["properties"]["isReady"].get("description") is None
+    assert SCHEMAS["NodeSummary"]["properties"]["hold"]["description"] == field_docs()["NodeSummary", "hold"]
     assert "`planned`: maintenance is announced" in SCHEMAS["NodeState"]["description"]
 
 

@@ -85,7 +85,7 @@ def features() -> Iterator[Feature]:
     yield _extra_permissions(condition, _required_permissions(_EMPTY, kubernikus=kubernikus_settings))
     yield _extra_permissions(".Values.esx.enabled", _required_permissions(_EMPTY, with_esx=True))
     yield _extra_permissions(
-        f"and ({IS_BEHIND_PROXY}) .Values.dashboard.acts", _required_permissions(_EMPTY, acts=True)
+        f"and ({IS_BEHIND_PROXY}) .Values.dashboard.actions", _required_permissions(_EMPTY, acts=True)
     )
     yield _extra_permissions(
         ".Values.clouds.awsSecret", _required_permissions(_EMPTY, aws_secret=f"{AWS_NAMESPACE}/{_KEYS}")

@@ -106,13 +106,13 @@ def _dashboard_roles() -> str:
     account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata(DASHBOARD_ACCOUNT)}
     rules: list[object] = [
         Conditional(
-            f'eq .Values.dashboard.acts "{how}"',
+            f'eq .Values.dashboard.actions "{how}"',
             [Commented(permission.why, _rule(permission)) for permission in people.permissions(how)],
         )
         for how in Impersonation
     ]
     both = document(account) + _role(None, rules, name=DASHBOARD_ACCOUNT, account=DASHBOARD_ACCOUNT)
-    return f"{{{{- if and ({IS_BEHIND_PROXY}) .Values.dashboard.acts }}}}\n{both}{{{{- end }}}}\n"
+    return f"{{{{- if and ({IS_BEHIND_PROXY}) .Values.dashboard.actions }}}}\n{both}{{{{- end }}}}\n"
 
 
 def _role(namespace: str | None, rules: list[object], *, when: str = "", name: str = "", account: str = ACCOUNT) -> str:

@@ -250,12 +250,13 @@ DASHBOARD = Group(
             "A Secret that has, under `secret`, what the proxy sends as X-Haulout-Proxy-Secret.",
             pattern=_NAME,
         ),
-        "acts": string_value(
+        "actions": string_value(
             "",
             "With `proxy`: let people act from it, in their own names, by a ServiceAccount of its own that impersonates"
-            " them. `narrow`: for these acts only, from Kubernetes 1.36 on. `wide`: on any version; beware, that"
-            " account may do anything in anybody's name. With `token` people act with their own token, without it.",
-            choice=("", "narrow", "wide"),
+            " them. `constrained`: for these actions only, from Kubernetes 1.36 on. `unrestricted`: on any version;"
+            " beware, that account may do anything in anybody's name. With `token` people act with their own token,"
+            " without it.",
+            choice=("", "constrained", "unrestricted"),
         ),
     },
 )

@@ -59,5 +59,7 @@ def approve(*, node: str, profile: str, check: str, dry_run: str, **configuratio
     from haulout.cli.why.explanation import WhyOptions
 
     choice = ApprovalRequest(node=strip_node_prefix(node), profile=profile, check=check)
-    for line in run(approve_node(choice, WhyOptions(no_ask=True, **configuration_options), dry_run=dry_run)):
+    for line in run(
+        approve_node(choice, WhyOptions(no_external_queries=True, **configuration_options), dry_run=dry_run)
+    ):
         line.print()

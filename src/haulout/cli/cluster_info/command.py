@@ -47,7 +47,7 @@ def cluster_info(
       version, platform                     of the server, null if it does not say
       user: {username, groups}              null if the server does not say
       permissions: [{purpose, group, resource, namespace, verbs, missing}]
-      features: [{kind, group, version, what, state}]
+      features: [{kind, group, version, description, state}]
                                             state: on, off or unknown
       unavailable                           API groups whose server does not answer
       ready                                 true if nothing is missing

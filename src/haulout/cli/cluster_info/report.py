@@ -283,7 +283,7 @@ class _FeatureJson(_Json, frozen=True):
     kind: str
     group: str
     version: str
-    what: str
+    description: str
     state: FeatureState
 
 
@@ -339,7 +339,7 @@ def _feature_json(feature: OptionalFeature, discovery: Discovery | None) -> _Fea
         kind=resource.kind,
         group=resource.group,
         version=resource.version,
-        what=feature.description,
+        description=feature.description,
         state=_state(feature, discovery),
     )
 

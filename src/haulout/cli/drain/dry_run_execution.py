@@ -90,7 +90,7 @@ def _node_lines(node: NodeDryRun, *, suffix: str, uses_eviction: bool) -> Iterat
             yield OutputLine(f"{'evicting' if uses_eviction else 'deleting'} pod {pod}{suffix}", is_result=True)
     for blocker in node.blockers:
         namespace, _, name = blocker.pod.partition("/")
-        why = blocker.reason + (f"; {blocker.advice}" if blocker.advice else "")
+        why = blocker.reason + (f"; {blocker.remedy}" if blocker.remedy else "")
         if blocker.kind in _NOT_EVICTED:
             yield OutputLine(f"waiting for pod {blocker.pod}: {why}")
         else:

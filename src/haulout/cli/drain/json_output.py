@@ -23,7 +23,7 @@ class BlockerJson(_Json, frozen=True):
     object: str
     workload: str
     reason: str
-    advice: str
+    remedy: str
     since: datetime | None
 
 
@@ -33,7 +33,7 @@ class PodJson(_Json, frozen=True):
     pod: str
     uid: str
     state: str
-    words: str
+    message: str
     since: datetime | None
     next_at: datetime | None
     blocker: BlockerJson | None
@@ -50,7 +50,7 @@ class NodeJson(_Json, frozen=True):
     started: datetime | None
     ended: datetime | None
     total: int
-    gone: int
+    removed: int
     pods: tuple[PodJson, ...]
     returning: tuple[str, ...]
     warning: str
@@ -82,7 +82,7 @@ def _node(node_drain: NodeDrain) -> NodeJson:
         started=node_drain.started,
         ended=node_drain.ended,
         total=progress.total if progress else 0,
-        gone=progress.gone if progress else 0,
+        removed=progress.gone if progress else 0,
         pods=tuple(map(_pod, node_drain.pods)),
         returning=progress.returning if progress else (),
         warning=progress.warning if progress else "",
@@ -95,7 +95,7 @@ def _pod(pod: PodProgress) -> PodJson:
         pod=pod.pod,
         uid=pod.uid,
         state=pod.state,
-        words=pod.message,
+        message=pod.message,
         since=pod.turn_since,
         next_at=pod.next_at,
         blocker=blocker_json(active_blocker.blocker, active_blocker.since) if active_blocker else None,
@@ -113,12 +113,12 @@ def blocker_json(blocker: Blocker, since: datetime | None = None) -> BlockerJson
 class BudgetJson(_Json, frozen=True):
     """The simulation of one PodDisruptionBudget over all nodes."""
 
-    budget: str
-    way: str
+    name: str
+    outcome: str
     allowed: int
     charged: tuple[str, ...]
-    free: tuple[str, ...]
-    words: str
+    uncharged: tuple[str, ...]
+    message: str
 
 
 class NodeDryRunJson(_Json, frozen=True):
@@ -138,8 +138,8 @@ class DryRunJson(_Json, frozen=True):
     dry_run: str
     would_drain: bool
     nodes: tuple[NodeDryRunJson, ...]
-    budgets: tuple[BudgetJson, ...]
-    several_budgets: dict[str, tuple[str, ...]]  # by pod
+    pod_disruption_budgets: tuple[BudgetJson, ...]
+    pods_with_several_pod_disruption_budgets: dict[str, tuple[str, ...]]  # by pod
 
 
 def dry_run_report(outcome: DrainDryRun, undrainable: Sequence[NodeDryRun], *, dry_run: str) -> bytes:
@@ -157,12 +157,12 @@ def dry_run_report(outcome: DrainDryRun, undrainable: Sequence[NodeDryRun], *, d
     )
     budgets = tuple(
         BudgetJson(
-            budget=entry.pdb,
-            way=entry.outcome,
+            name=entry.pdb,
+            outcome=entry.outcome,
             allowed=entry.allowed,
             charged=entry.charged,
-            free=entry.uncharged,
-            words=str(entry),
+            uncharged=entry.uncharged,
+            message=str(entry),
         )
         for entry in outcome.pdbs.pdbs
     )
@@ -172,8 +172,8 @@ def dry_run_report(outcome: DrainDryRun, undrainable: Sequence[NodeDryRun], *, d
             dry_run=dry_run,
             would_drain=not undrainable,
             nodes=nodes,
-            budgets=budgets,
-            several_budgets=pods_with_several_budgets,
+            pod_disruption_budgets=budgets,
+            pods_with_several_pod_disruption_budgets=pods_with_several_budgets,
         )
     )
 

@@ -215,6 +215,6 @@ def _blocker_line(group: BlockerGroup, *, now: datetime) -> Text:
         text.append(f"{names}{more}", style="bold")
         text.append(": ")
     text.append(printable(blocker.reason))
-    if blocker.advice:
-        text.append(f"; {printable(blocker.advice)}", style="dim")
+    if blocker.remedy:
+        text.append(f"; {printable(blocker.remedy)}", style="dim")
     return text

@@ -204,7 +204,7 @@ def blocker_line(pod: PodProgress, active_blocker: ActiveBlocker, *, now: dateti
     """Return what blocks a pod: a line that begins like kubectl's and ends with our reason."""
     blocker = active_blocker.blocker
     namespace, _, name = pod.pod.partition("/")
-    why = blocker.reason + (f"; {blocker.advice}" if blocker.advice else "")
+    why = blocker.reason + (f"; {blocker.remedy}" if blocker.remedy else "")
     if pod.state is not PodDrainState.BLOCKED or blocker.kind is BlockerKind.RULE:
         return f"waiting for pod {pod.pod}: {why}"
     again = f" (will retry after {format_elapsed(pod.next_at - now)})" if pod.next_at and pod.next_at > now else ""

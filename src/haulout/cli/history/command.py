@@ -49,10 +49,10 @@ def history(  # noqa: PLR0913 - one per option
 ) -> None:
     """Show what happened to each NODE: transitions of its profiles, maintenances and drains; the newest last.
 
-    The operator keeps about the last hundred entries of each node in a MaintenanceRecord. AFTER is how long the node
-    was in the previous state; ? means that a clock was set back in between. Entries are in the order in which they were
-    written. An entry about "history" with the result Gap stands for missing entries. The command only reads, and works
-    without the operator.
+    The operator keeps about the last hundred entries of each node in a MaintenanceRecord. DURATION is how long the
+    node was in the previous state; ? means that a clock was set back in between. Entries are in the order in which they
+    were written. An entry about "history" with the result Gap stands for missing entries. The command only reads, and
+    works without the operator.
 
     With --all or -l the output is one table of many nodes, by time, the newest last. The history of a deleted node is
     kept for a time, and shown with --all or by its name.
@@ -67,8 +67,8 @@ def history(  # noqa: PLR0913 - one per option
     With -o json or yaml, fields are only ever added, and empty ones are left out:
       nodes: [{node, exists,
                deleted            when the node was deleted, if it was
-               older              how many entries have given way to these
-               entries: [{time, what, by, from, to, since, why, result,
+               older              how many older entries were dropped
+               entries: [{time, object, requestedBy, from, to, since, reason, result,
                           instance, number, reconstructed, missing,
                           drain: {seconds, pods, blockedBy, blockedSeconds}}]}]
       notes                       warnings about the result

@@ -16,8 +16,8 @@ from haulout.cli.tables import format_table
 from haulout.cli.terminal import printable
 from haulout.core.text import format_pod_count
 
-_HEADER = ("TIME (UTC)", "AFTER", "WHAT", "CHANGE", "WHY")
-_WIDE_HEADER = ("TIME (UTC)", "AFTER", "WHAT", "ORDERED BY", "CHANGE", "RESULT", "WHY")
+_HEADER = ("TIME (UTC)", "DURATION", "OBJECT", "CHANGE", "REASON")
+_WIDE_HEADER = ("TIME (UTC)", "DURATION", "OBJECT", "REQUESTED BY", "CHANGE", "RESULT", "REASON")
 _STATES_BY_COLOUR = {
     "green": ("operational", "Ended"),
     "yellow": ("maintenance-required", "Running"),
@@ -98,13 +98,13 @@ def _entries(count: int) -> str:
 def _cells(entry: Entry, *, is_wide: bool) -> tuple[str, ...]:
     time = f"{entry.time:%Y-%m-%d %H:%M:%S}"
     after = _after(entry)
-    what = printable(entry.what.replace("/", " ", 1))
+    what = printable(entry.object.replace("/", " ", 1))
     if is_wide:
         return (
             time,
             after,
             what,
-            printable(entry.by) or "-",
+            printable(entry.requested_by) or "-",
             _change(entry),
             _coloured(entry.result) or "-",
             _why(entry),
@@ -131,8 +131,8 @@ def _coloured(state: str) -> str:
 
 def _why(entry: Entry) -> str:
     if entry.drain is None:
-        return printable(entry.why) or "-"
-    why = "" if entry.why.endswith(_drained_message(entry.drain)) else entry.why  # the numbers already say it
+        return printable(entry.reason) or "-"
+    why = "" if entry.reason.endswith(_drained_message(entry.drain)) else entry.reason  # the numbers already say it
     return printable("; ".join(filter(None, (_drain_facts(entry.drain), why))))
 
 

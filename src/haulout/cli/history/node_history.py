@@ -269,7 +269,9 @@ async def _notice_entries(client: Client) -> dict[str, list[Entry]]:
     found: dict[str, list[Entry]] = {}
     for view in views:
         entries = [
-            Entry(time=event.time, what=f"notice/{view.notice.name}", by=event.who, why=event.what)
+            Entry(
+                time=event.time, object=f"notice/{view.notice.name}", requested_by=event.reporter, reason=event.message
+            )
             for event in view.notice.status.history
             if event.time is not None
         ]

@@ -117,7 +117,7 @@ async def _get_node(client: Client, request: NoticeRequest) -> Node | None:
             return None
         raise KubeError(
             f'nodes "{request.node}" not found; no notice was created (for a node that does not exist yet: '
-            "--yes-unknown)"
+            "--allow-unknown-node)"
             f"{await suggest_node(client, request.node)}"
         ) from None
     except Forbidden:

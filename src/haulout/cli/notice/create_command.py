@@ -57,7 +57,7 @@ def _check_id(_ctx: click.Context, _: click.Parameter, notice_id: str | None) ->
     callback=_check_id,
     help="The ID of the maintenance at the source: the same ID updates the same notice.  [default: a new one]",
 )
-@click.option("--yes-unknown", cls=OptionalBoolOption, help="Also for a node that does not exist (yet).")
+@click.option("--allow-unknown-node", cls=OptionalBoolOption, help="Also for a node that does not exist (yet).")
 @dry_run_option
 @click.option(
     "-o",

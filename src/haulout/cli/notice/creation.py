@@ -95,7 +95,7 @@ def parse_request(  # noqa: PLR0913 - one per option
     end: str | None,
     deadline: str | None,
     notice_id: str | None,
-    yes_unknown: bool | None,
+    allow_unknown_node: bool | None,
     **texts: str,
 ) -> NoticeRequest:
     """Parse the flags; raise `UsageError`."""
@@ -111,7 +111,7 @@ def parse_request(  # noqa: PLR0913 - one per option
         end=None if end is None else _parse_instant_option("--end", end, now),
         deadline=None if deadline is None else _parse_instant_option("--deadline", deadline, now),
         notice_id=notice_id or "",
-        allow_unknown_node=bool(yes_unknown),
+        allow_unknown_node=bool(allow_unknown_node),
         **texts,
     )
     check_times(request, now=now)

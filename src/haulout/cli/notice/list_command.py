@@ -67,7 +67,7 @@ def list_(
                  drainAt               null: at once, not for this kind, or it is over
                  onTime                null: unknown
                  reschedulable, created, endedAt
-                 seenByOperator        false: the operator has not processed the latest change
+                 observed              false: the operator has not processed the latest change
                  conditions, history}]
       notes                            what could not be read
     """  # noqa: D301 - click does not rewrap a paragraph after \b

@@ -178,7 +178,7 @@ def _drain_summary(view: NoticeView) -> str:
 
 
 def _history_row(entry: NoticeHistoryEntry) -> tuple[str, str, str]:
-    return _timestamp_or_dash(entry.time), printable(entry.who) or "-", printable(entry.what)
+    return _timestamp_or_dash(entry.time), printable(entry.reporter) or "-", printable(entry.message)
 
 
 # JSON and YAML
@@ -201,7 +201,7 @@ class NoticeJson(_Json, frozen=True):
     id: str
     stage: str
     phase: str
-    why: str
+    phase_message: str
     start: datetime | None
     end: datetime | None
     deadline: datetime | None
@@ -210,7 +210,7 @@ class NoticeJson(_Json, frozen=True):
     reschedulable: bool
     created: datetime | None
     ended_at: datetime | None
-    seen_by_operator: bool
+    observed: bool
     conditions: tuple[Condition, ...]
     history: tuple[NoticeHistoryEntry, ...]
 
@@ -238,7 +238,7 @@ def notice_json(view: NoticeView) -> NoticeJson:
         id=spec.notice_id,
         stage=spec.stage,
         phase=view.phase,
-        why=view.phase_status.message,
+        phase_message=view.phase_status.message,
         start=spec.start,
         end=spec.end,
         deadline=spec.deadline,
@@ -247,7 +247,7 @@ def notice_json(view: NoticeView) -> NoticeJson:
         reschedulable=spec.reschedulable,
         created=notice.metadata.creation_timestamp,
         ended_at=notice.status.ended_at,
-        seen_by_operator=view.is_observed,
+        observed=view.is_observed,
         conditions=notice.status.conditions,
         history=notice.status.history,
     )

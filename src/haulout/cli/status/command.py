@@ -27,14 +27,14 @@ def status(*, node: str | None, everything: bool, output: str, kubeconfig: str |
     With -o json, fields are only ever added:
       nodes: [{node, exists, state, ready, cordoned,
                cordonedBefore      null without a cordon annotation
-               holders: [{owner, since, presence}]     There, Gone or Unknown
+               cordonOwners: [{owner, since, presence}]     Present, Gone or Unknown
                maintenances: [{name, reason, phase, progress, created, deleted,
-                               lastError, pendingPods, nextLook, blockers}]
+                               lastError, pendingPods, nextReconcile, blockers}]
                lease: {holder, until}     until is null if it expired
                pods                only with NODE
                notices             what is announced for it and happens within a day,
                                    with the fields of `haulout notice list`
-               hold: {by, reason, until, problem, isOver}     null: no hold
+               hold: {by, reason, until, problem, expired}     null: no hold
                problem}]           with the cordon annotation, if there is one
       notes                        what could not be read
     """  # noqa: D301 - click does not rewrap a paragraph after \b

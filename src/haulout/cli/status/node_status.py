@@ -79,7 +79,11 @@ class NodeStatus:
     def next_look(self) -> datetime | None:
         """The next reconcile, if nothing changes earlier."""
         return min(
-            (maintenance.status.next_look for maintenance in self.maintenances if maintenance.status.next_look),
+            (
+                maintenance.status.next_reconcile
+                for maintenance in self.maintenances
+                if maintenance.status.next_reconcile
+            ),
             default=None,
         )
 

@@ -16,7 +16,7 @@ from haulout.cli.terminal import format_pairs, printable
 from haulout.controllers.nodemaintenance.node_lease import HOLDER
 from haulout.core.text import format_pod_count
 
-_HEADER = ("NODE", "STATE", "HELD BY", "SINCE", "DRAINED", "BLOCKED BY", "NEXT LOOK")
+_HEADER = ("NODE", "STATE", "CORDONED BY", "SINCE", "DRAINED", "BLOCKED BY", "NEXT RECONCILE")
 _MAX_BLOCKERS = 10
 
 
@@ -124,7 +124,7 @@ def _next_steps(status: NodeStatus, now: datetime) -> Iterator[tuple[str, str]]:
     if len(status.blockers) > _MAX_BLOCKERS:
         yield "", f"and {len(status.blockers) - _MAX_BLOCKERS} more"
     if status.next_look is not None:
-        yield "Next look", f"{status.next_look:%H:%M:%S} UTC ({_format_until(status.next_look, now)})"
+        yield "Next reconcile", f"{status.next_look:%H:%M:%S} UTC ({_format_until(status.next_look, now)})"
     if status.orphans:
         yield "To repair", f"haulout uncordon {status.name}"
 
@@ -162,8 +162,8 @@ def _maintenance_facts(maintenance: NodeMaintenance, now: datetime) -> Iterator[
         yield "  Reason", maintenance.spec.reason
     if maintenance_status.drain is not None:
         drain = maintenance_status.drain
-        pods_left = max(len(maintenance_status.pending_pods) - drain.leaving, 0)
-        yield "  Pods", f"{drain.gone} gone, {drain.leaving} terminating, {pods_left} waiting"
+        pods_left = max(len(maintenance_status.pending_pods) - drain.terminating, 0)
+        yield "  Pods", f"{drain.removed} gone, {drain.terminating} terminating, {pods_left} waiting"
         if drain.deadline is not None:
             yield (
                 "  Deadline",
@@ -188,7 +188,7 @@ def _lease_text(status: NodeStatus, now: datetime) -> str:
 def _blocker_text(blocker: BlockerStatus, now: datetime) -> str:
     duration_text = f" (for {format_elapsed(now - blocker.since)})" if blocker.since else ""
     pod_prefix = f"{blocker.pod}: " if blocker.pod else ""
-    return f"{pod_prefix}{blocker.reason}{duration_text}" + (f"; {blocker.advice}" if blocker.advice else "")
+    return f"{pod_prefix}{blocker.reason}{duration_text}" + (f"; {blocker.remedy}" if blocker.remedy else "")
 
 
 def _format_until(instant: datetime | None, now: datetime) -> str:
@@ -215,7 +215,7 @@ class _HoldJson(_Json, frozen=True):
     reason: str
     until: datetime | None
     problem: str
-    is_over: bool
+    expired: bool
 
 
 class _LeaseJson(_Json, frozen=True):
@@ -232,7 +232,7 @@ class _MaintenanceJson(_Json, frozen=True):
     deleted: datetime | None
     last_error: str
     pending_pods: tuple[str, ...]
-    next_look: datetime | None
+    next_reconcile: datetime | None
     blockers: tuple[BlockerStatus, ...]
 
 
@@ -243,7 +243,7 @@ class _NodeJson(_Json, frozen=True):
     ready: bool
     cordoned: bool
     cordoned_before: bool | None
-    holders: tuple[_CordonOwnerJson, ...]
+    cordon_owners: tuple[_CordonOwnerJson, ...]
     maintenances: tuple[_MaintenanceJson, ...]
     lease: _LeaseJson | None
     pods: int | None
@@ -276,7 +276,7 @@ def _node_json(status: NodeStatus) -> _NodeJson:
         ready=status.is_ready,
         cordoned=status.is_cordoned,
         cordoned_before=None if status.mark is None else status.mark.before.unschedulable,
-        holders=tuple(
+        cordon_owners=tuple(
             _CordonOwnerJson(owner=owner.owner, since=owner.since, presence=owner.presence)
             for owner in status.cordon_owners
         ),
@@ -293,8 +293,9 @@ def _hold_json(status: NodeStatus) -> _HoldJson | None:
     hold = status.hold or status.expired_hold
     if hold is None:
         return None
-    is_over = status.hold is None
-    return _HoldJson(by=hold.by, reason=hold.reason, until=hold.until, problem=hold.problem, is_over=is_over)
+    return _HoldJson(
+        by=hold.by, reason=hold.reason, until=hold.until, problem=hold.problem, expired=status.hold is None
+    )
 
 
 def _maintenance_json(maintenance: NodeMaintenance) -> _MaintenanceJson:
@@ -309,6 +310,6 @@ def _maintenance_json(maintenance: NodeMaintenance) -> _MaintenanceJson:
         deleted=maintenance.metadata.deletion_timestamp,
         last_error=maintenance_status.last_error,
         pending_pods=refs or maintenance_status.pending_pods,
-        next_look=maintenance_status.next_look,
+        next_reconcile=maintenance_status.next_reconcile,
         blockers=maintenance_status.blockers,
     )

@@ -13,15 +13,15 @@ import msgspec
 from haulout.cli.top.api_client import ApiClient
 from haulout.core.clock import Clock
 from haulout.dashboard.api.types import (
-    Fleet,
     NodeDetail,
+    NodeList,
     NodesChanged,
     NodeState,
+    NodeSummary,
     Notice,
     NoticeList,
     NoticesChanged,
     Summary,
-    Tile,
 )
 from haulout.errors import ExternalError
 
@@ -38,7 +38,7 @@ class FleetCache:
 
     clock: Clock
     summary: Summary = field(default_factory=lambda: Summary(version=""))
-    tiles: dict[str, Tile] = field(default_factory=dict)
+    tiles: dict[str, NodeSummary] = field(default_factory=dict)
     notices: dict[str, Notice] = field(default_factory=dict)
     details: dict[str, NodeDetail] = field(default_factory=dict)
     problem: str = "connecting"  # why it may be stale; empty: it is not
@@ -52,7 +52,7 @@ class FleetCache:
     async def load(self, client: ApiClient) -> None:
         """Load everything; raise `HauloutError`."""
         summary = decode(Summary, await client.get("summary"))
-        fleet = decode(Fleet, await client.get("nodes"))
+        fleet = decode(NodeList, await client.get("nodes"))
         self.summary = summary
         self.tiles = {item.name: item for item in fleet.nodes}
         self._set_time(summary.time)
@@ -79,16 +79,16 @@ class FleetCache:
             case "nodes":
                 changed = decode(NodesChanged, data)
                 self.tiles |= {item.name: item for item in changed.changed}
-                for name in changed.gone:
+                for name in changed.deleted:
                     self.tiles.pop(name, None)
             case "notices":
                 notices_changed = decode(NoticesChanged, data)
                 self.notices |= {item.name: item for item in notices_changed.changed}
-                for name in notices_changed.gone:
+                for name in notices_changed.deleted:
                     self.notices.pop(name, None)
             case "node":
                 detail = decode(NodeDetail, data)
-                self.details[detail.tile.name] = detail
+                self.details[detail.summary.name] = detail
 
     def count_by_state(self) -> dict[NodeState, int]:
         """Return the number of nodes per state."""

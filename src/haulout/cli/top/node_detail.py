@@ -7,7 +7,7 @@ from rich.text import Text
 
 from haulout.cli.top.fleet_cache import FleetCache
 from haulout.cli.top.text_format import STATE_STYLES, format_age, format_relative, one_line
-from haulout.dashboard.api.types import Check, Drain, NodeDetail, ProfileState, Transition
+from haulout.dashboard.api.types import Check, DrainSummary, NodeDetail, ProfileState, Transition
 
 _MAX_HISTORY = 10
 _CHECK_SIGNS = {None: "?", True: "+", False: "-"}
@@ -16,11 +16,11 @@ _CHECK_SIGNS = {None: "?", True: "+", False: "-"}
 def detail_lines(fleet: FleetCache, name: str) -> list[Text]:
     """Return the details of a node as lines."""
     detail = fleet.details.get(name)
-    tile = detail.tile if detail is not None else fleet.tiles.get(name)
+    tile = detail.summary if detail is not None else fleet.tiles.get(name)
     if tile is None:
         return [Text(f"node {one_line(name)} is gone", "bold")]
     head = Text.assemble(
-        (one_line(tile.name), "bold"), "  ", (str(tile.state), STATE_STYLES[tile.state]), f"  {one_line(tile.why)}"
+        (one_line(tile.name), "bold"), "  ", (str(tile.state), STATE_STYLES[tile.state]), f"  {one_line(tile.message)}"
     )
     if detail is None:
         return [Text(""), head, Text("loading details", "dim")]
@@ -30,43 +30,43 @@ def detail_lines(fleet: FleetCache, name: str) -> list[Text]:
 def _sections(detail: NodeDetail, now: datetime) -> Iterator[Text]:
     if detail.problem:
         yield Text(one_line(detail.problem), "red")
-    if detail.tile.hold:
-        yield Text(one_line(detail.tile.hold), "yellow")
+    if detail.summary.hold:
+        yield Text(one_line(detail.summary.hold), "yellow")
     for drain in detail.drains:
         yield from _drain_lines(drain, now)
     for profile in detail.profiles:
         yield from _profile_lines(profile, now)
-    for order in detail.orders:
+    for order in detail.maintenances:
         yield Text(f"order {one_line(order.name)}: {one_line(order.phase)}  {one_line(order.error or order.reason)}")
     for notice in detail.notices:
         yield Text(
             f"notice {one_line(notice.name)}: {notice.phase}, "
-            f"{format_relative(notice.start, now)}  {one_line(notice.on_time)}"
+            f"{format_relative(notice.start, now)}  {one_line(notice.on_time_message)}"
         )
-    if detail.next_look is not None:
-        yield Text(f"next look: {format_relative(detail.next_look, now)}")
+    if detail.next_reconcile is not None:
+        yield Text(f"next reconcile: {format_relative(detail.next_reconcile, now)}")
     for command in detail.commands:
         yield Text.assemble(f"{one_line(command.title)}: ", (one_line(command.command), "cyan"))
     for entry in detail.history[:_MAX_HISTORY]:
         yield Text(
-            f"{entry.time:%m-%d %H:%M}  {one_line(entry.what)}  {one_line(entry.after)}  {one_line(entry.why)}", "dim"
+            f"{entry.time:%m-%d %H:%M}  {one_line(entry.object)}  {one_line(entry.to)}  {one_line(entry.reason)}", "dim"
         )
 
 
-def _drain_lines(drain: Drain, now: datetime) -> Iterator[Text]:
-    progress = one_line(drain.words) or f"{drain.gone} of {drain.total} pods have left"
-    yield Text(f"drain by {one_line(drain.by)}: {progress}", "bold")
+def _drain_lines(drain: DrainSummary, now: datetime) -> Iterator[Text]:
+    progress = one_line(drain.message) or f"{drain.removed} of {drain.total} pods have left"
+    yield Text(f"drain by {one_line(drain.owner)}: {progress}", "bold")
     for blocker in drain.blockers:
         pod_prefix = f"{one_line(blocker.pod)}: " if blocker.pod else ""
         yield Text(f"  {pod_prefix}{one_line(blocker.reason)}  {format_age(blocker.since, now)}", "red")
-        if blocker.advice:
-            yield Text(f"    {one_line(blocker.advice)}")
+        if blocker.remedy:
+            yield Text(f"    {one_line(blocker.remedy)}")
 
 
 def _profile_lines(profile: ProfileState, now: datetime) -> Iterator[Text]:
     yield Text(f"profile {one_line(profile.name)}: {one_line(profile.state)}  {format_age(profile.since, now)}", "bold")
-    if profile.error or profile.waits_for:
-        yield Text(f"  {one_line(profile.error or profile.waits_for)}", "red" if profile.error else "")
+    if profile.error or profile.waiting_for:
+        yield Text(f"  {one_line(profile.error or profile.waiting_for)}", "red" if profile.error else "")
     for transition in profile.transitions:
         if transition.is_current:
             yield from _transition_lines(transition)

@@ -15,7 +15,7 @@ from haulout.cli.top.fleet_cache import FleetCache
 from haulout.cli.top.node_detail import detail_lines
 from haulout.cli.top.text_format import STATE_STYLES, format_age, format_relative, one_line, truncate, wrap_lines
 from haulout.cli.top.view_state import ViewState, visible_nodes
-from haulout.dashboard.api.types import Level, NodeState, Notice, Tile
+from haulout.dashboard.api.types import Level, NodeState, NodeSummary, Notice
 
 KEYS = "q quit  / search  s sort  f filter  arrows, Enter details  Esc back"
 _LEVELS = {Level.INFO: "cyan", Level.WARNING: "yellow", Level.CRITICAL: "bold red"}
@@ -73,7 +73,7 @@ def _header_lines(fleet: FleetCache, view_state: ViewState) -> Iterator[Text]:
         text = f"budget {one_line(budget.name)}: {budget.used} of {budget.limit}{waiting_text}"
         yield truncate(Text(text, "bold yellow" if is_full else ""))
     for banner in summary.banners:
-        yield truncate(Text(f"{banner.level}: {one_line(banner.text)}", _LEVELS[banner.level]))
+        yield truncate(Text(f"{banner.level}: {one_line(banner.message)}", _LEVELS[banner.level]))
     if view_state.is_searching or view_state.search or view_state.state is not None:
         only = f"only: {view_state.state}  " if view_state.state else ""
         search = f"search: {one_line(view_state.search)}{'_' if view_state.is_searching else ''}"
@@ -81,7 +81,7 @@ def _header_lines(fleet: FleetCache, view_state: ViewState) -> Iterator[Text]:
 
 
 def _node_table(
-    rows: Sequence[Tile], fleet: FleetCache, state: ViewState, *, width: int, max_rows: int | None
+    rows: Sequence[NodeSummary], fleet: FleetCache, state: ViewState, *, width: int, max_rows: int | None
 ) -> RenderableType:
     if not rows:
         return Text("no maintenance in progress" if not (state.search or state.state) else "no such node", "dim")
@@ -89,9 +89,9 @@ def _node_table(
     table.add_column("NODE", no_wrap=True, overflow="ellipsis", max_width=max(width // 3, 12))
     table.add_column("STATE", no_wrap=True)
     if width >= _NARROW_WIDTH:
-        table.add_column("FOR", no_wrap=True, justify="right")
+        table.add_column("DURATION", no_wrap=True, justify="right")
         table.add_column("DONE", no_wrap=True, justify="right")
-    table.add_column("WHY", no_wrap=True, overflow="ellipsis", ratio=1)
+    table.add_column("MESSAGE", no_wrap=True, overflow="ellipsis", ratio=1)
     if width >= _WIDE_WIDTH:
         table.add_column("NEXT", no_wrap=True)
     first = 0 if max_rows is None else max(min(state.selected_row - max_rows // 2, len(rows) - max_rows), 0)
@@ -100,9 +100,9 @@ def _node_table(
         cells: list[Text | str] = [Text(one_line(tile.name)), Text(str(tile.state), STATE_STYLES[tile.state])]
         if width >= _NARROW_WIDTH:
             cells += [format_age(tile.since, fleet.now), "" if tile.progress is None else f"{tile.progress}%"]
-        cells.append(Text(one_line(tile.why or tile.hold)))
+        cells.append(Text(one_line(tile.message or tile.hold)))
         if width >= _WIDE_WIDTH:
-            cells.append(format_relative(tile.at, fleet.now))
+            cells.append(format_relative(tile.next_at, fleet.now))
         table.add_row(*cells, style="reverse" if max_rows is not None and at == state.selected_row else "")
     return table
 

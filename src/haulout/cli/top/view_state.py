@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from haulout.dashboard.api.types import NodeState, Tile
+from haulout.dashboard.api.types import NodeState, NodeSummary
 
 _ORDER = (NodeState.BLOCKED, NodeState.DRAINING, NodeState.RECOVERING, NodeState.IN_MAINTENANCE, NodeState.PLANNED)
 _PAGE_ROWS = 10
@@ -38,7 +38,7 @@ class ViewState:
     has_quit: bool = False
 
 
-def visible_nodes(state: ViewState, tiles: Iterable[Tile]) -> list[Tile]:
+def visible_nodes(state: ViewState, tiles: Iterable[NodeSummary]) -> list[NodeSummary]:
     """Return the nodes to show, in order."""
     matching = [tile for tile in tiles if _matches(state, tile)]
     match state.sort:
@@ -50,17 +50,18 @@ def visible_nodes(state: ViewState, tiles: Iterable[Tile]) -> list[Tile]:
             )
         case Sort.NEXT:
             return sorted(
-                matching, key=lambda tile: (tile.at is None, tile.at.timestamp() if tile.at else 0, tile.name)
+                matching,
+                key=lambda tile: (tile.next_at is None, tile.next_at.timestamp() if tile.next_at else 0, tile.name),
             )
     return sorted(matching, key=lambda tile: (_rank(tile), tile.name))
 
 
-def _rank(tile: Tile) -> int:
+def _rank(tile: NodeSummary) -> int:
     return _ORDER.index(tile.state) if tile.state in _ORDER else len(_ORDER)
 
 
-def _matches(state: ViewState, tile: Tile) -> bool:
-    words = f"{tile.name} {tile.zone} {tile.pool} {tile.why} {tile.hold} {' '.join(tile.profiles)}".casefold()
+def _matches(state: ViewState, tile: NodeSummary) -> bool:
+    words = f"{tile.name} {tile.zone} {tile.pool} {tile.message} {tile.hold} {' '.join(tile.profiles)}".casefold()
     if state.search.casefold() not in words:
         return False
     if state.state is not None:

@@ -20,7 +20,9 @@ DEFAULT_FILE = "config/maintenance.yaml"  # the operator's default
     "--config-map", metavar="NAMESPACE/NAME", help="A ConfigMap with the configuration, under the key maintenance.yaml."
 )
 @click.option("--from", "url", metavar="URL", help="Query the operator at URL (its metrics port) instead.")
-@click.option("--no-ask", is_flag=True, help="Do not query Prometheus or other services outside the cluster.")
+@click.option(
+    "--no-external-queries", is_flag=True, help="Do not query Prometheus or other services outside the cluster."
+)
 @click.option(
     "--env",
     "given",
@@ -50,25 +52,26 @@ def why(*, node: str, output: str, **flags: object) -> None:
 
     \b
     With -o json, fields are only ever added:
-      node, at                        at: the moment of which this is true
+      node, time                      time: of the evaluation
       problem                         why nothing at all is done about the node
-      profiles: [{name, configured, state, since, next, waitsFor, error,
+      profiles: [{name, configured, state, since, next, waitingFor, error,
                   transitions: [{target, expression, passed, chainPassed, veto, error,
-                                 checks: [{name, type, passed, reason, error, wakesAt}],
+                                 checks: [{name, type, passed, reason, error, changesAt}],
                                  remedies: [[{name, passed}]]}]}]
                                       passed of a check is null if it is unknown;
                                       each of the remedies would make the chain pass
-      nextLook                        at the latest; null: only when something changes;
+      nextReconcile                   at the latest; null: only when something changes;
                                       missing if unknown with --from
-      wakesOn                         what else triggers an evaluation
-      asksEvery                       how often checks query external services; null: never
+      requeueOn                       what else triggers an evaluation
+      queryInterval                   how often checks query external services; null: never
       notes                           what could not be read
-      announced: [{notice, kind, reason, phase, says, start, end}]
+      notices: [{notice, kind, reason, phase, message, start, end}]
                                       if the configuration checks notices; empty with --from
-      ordered: [{maintenance, phase, reason, says}]
+      maintenances: [{maintenance, phase, reason, message}]
                                       NodeMaintenances of the node; empty with --from
-      asked                           what its Machine of Cluster API waits for, as text; empty with --from
-      held: [{by, since, says}]       what keeps it cordoned beside these: ESX, or
+      machineRequests                 what its Machine of Cluster API waits for, as text; empty with --from
+      cordonOwners: [{owner, since, message}]
+                                      what else keeps it cordoned: ESX, or
                                       Kubernikus/delete-node; empty with --from
       hold                            the hold of the node, as text; empty: none
     """  # noqa: D301 - click does not rewrap a paragraph after \b

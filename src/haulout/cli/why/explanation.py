@@ -22,9 +22,9 @@ from haulout.controllers.profiles import default_profile
 from haulout.controllers.profiles.config.dry_run import dry_run
 from haulout.controllers.profiles.config.model import Configuration
 from haulout.controllers.profiles.explain.explanation import (
-    CordonHolder,
     NodeExplanation,
     OrderedMaintenance,
+    OtherCordonOwner,
     explain,
     parse_node_info,
 )
@@ -46,7 +46,7 @@ class WhyOptions:
     file: str | None = None
     config_map: str | None = None
     url: str | None = None
-    no_ask: bool = False
+    no_external_queries: bool = False
     given: Mapping[str, str]
     kubeconfig: str | None = None
     context: str | None = None
@@ -90,7 +90,7 @@ async def ask_operator(url: str, node: str) -> NodeExplanation:
 async def explain_from_cluster(node: str, options: WhyOptions) -> NodeExplanation:
     """Evaluate the node in the cluster, with a configuration from a file or a ConfigMap."""
     async with connect_with_configuration(options, node) as (client, configuration, notes):
-        network = None if options.no_ask else NetworkClient(client=client)
+        network = None if options.no_external_queries else NetworkClient(client=client)
         try:
             result = await explain(client, configuration, node, external=network)
         finally:
@@ -100,7 +100,9 @@ async def explain_from_cluster(node: str, options: WhyOptions) -> NodeExplanatio
             await list_ordered_maintenances(client, node),
             await list_other_cordon_owners(client, node),
         )
-    return msgspec.structs.replace(result, notes=(*notes, *result.notes), ordered=maintenances, held=owners)
+    return msgspec.structs.replace(
+        result, notes=(*notes, *result.notes), maintenances=maintenances, cordon_owners=owners
+    )
 
 
 async def list_ordered_maintenances(client: Client, node: str) -> tuple[OrderedMaintenance, ...]:
@@ -112,7 +114,7 @@ async def list_ordered_maintenances(client: Client, node: str) -> tuple[OrderedM
     return tuple(_describe_maintenance(maintenance) for maintenance in found.items if maintenance.node == node)
 
 
-async def list_other_cordon_owners(client: Client, name: str) -> tuple[CordonHolder, ...]:
+async def list_other_cordon_owners(client: Client, name: str) -> tuple[OtherCordonOwner, ...]:
     """Return cordon owners other than NodeMaintenances and profiles; empty if they cannot be read."""
     try:
         node = await client.get(NODES, name)
@@ -125,7 +127,9 @@ async def list_other_cordon_owners(client: Client, name: str) -> tuple[CordonHol
         esx.CORDON_OWNER: f"it is out of service for ESX host {host}, which is in state {state}",
     }
     holds = {} if mark is None else mark.owners
-    return tuple(CordonHolder(by=by, since=holds[by].since, says=says) for by, says in texts.items() if by in holds)
+    return tuple(
+        OtherCordonOwner(owner=by, since=holds[by].since, message=says) for by, says in texts.items() if by in holds
+    )
 
 
 def _describe_maintenance(maintenance: NodeMaintenance) -> OrderedMaintenance:
@@ -135,7 +139,7 @@ def _describe_maintenance(maintenance: NodeMaintenance) -> OrderedMaintenance:
     if maintenance.is_being_deleted:
         message = "it was deleted, and the node returns to service"
     return OrderedMaintenance(
-        maintenance=maintenance.name, phase=status.phase or "Waiting", reason=maintenance.spec.reason, says=message
+        maintenance=maintenance.name, phase=status.phase or "Waiting", reason=maintenance.spec.reason, message=message
     )
 
 

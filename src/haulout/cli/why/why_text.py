@@ -11,9 +11,9 @@ from haulout.cli.terminal import Marks, printable
 from haulout.controllers.profiles.explain.explanation import (
     AnnouncedMaintenance,
     CheckExplanation,
-    CordonHolder,
     NodeExplanation,
     OrderedMaintenance,
+    OtherCordonOwner,
     ProfileExplanation,
     TransitionExplanation,
 )
@@ -29,23 +29,23 @@ def to_json(explanation: NodeExplanation) -> bytes:
 
 def text_lines(explanation: NodeExplanation, *, marks: Marks) -> Iterator[str]:
     """Yield lines for a terminal."""
-    at = f", as of {format_time(explanation.at)}" if explanation.at else ""
+    at = f", as of {format_time(explanation.time)}" if explanation.time else ""
     yield click.style(printable(f"Node {explanation.node}{at}"), bold=True)
     if explanation.problem:
         yield printable(explanation.problem)
     if explanation.hold:
         yield printable(f"  {explanation.hold}; to end that: haulout release {explanation.node}")
-    yield from (f"  announced: {printable(_notice_text(item))}" for item in explanation.announced)
+    yield from (f"  announced: {printable(_notice_text(item))}" for item in explanation.notices)
     yield from (
         f"  ordered: {printable(_maintenance_text(item))}; more: haulout status {explanation.node}"
-        for item in explanation.ordered
+        for item in explanation.maintenances
     )
-    yield from (f"  asked: {printable(item)}" for item in explanation.asked)
-    yield from (f"  held: {printable(_owner_text(item, explanation))}" for item in explanation.held)
+    yield from (f"  asked: {printable(item)}" for item in explanation.machine_requests)
+    yield from (f"  held: {printable(_owner_text(item, explanation))}" for item in explanation.cordon_owners)
     for profile in explanation.profiles:
         yield ""
-        yield from _profile_lines(profile, explanation.at, marks)
-    if not (explanation.problem or explanation.profiles or explanation.ordered or explanation.held):
+        yield from _profile_lines(profile, explanation.time, marks)
+    if not (explanation.problem or explanation.profiles or explanation.maintenances or explanation.cordon_owners):
         yield "No profile matches the node: nothing is done until its labels change or a notice announces maintenance."
     if not explanation.problem:
         yield ""
@@ -57,22 +57,22 @@ def text_lines(explanation: NodeExplanation, *, marks: Marks) -> Iterator[str]:
 def _notice_text(notice: AnnouncedMaintenance) -> str:
     about = f"{notice.kind} ({notice.reason})" if notice.reason else notice.kind
     end = f", until {format_time(notice.end)}" if notice.end else ""
-    return f"{about}, notice {notice.notice}, {notice.phase}: {notice.says}{end}"
+    return f"{about}, notice {notice.notice}, {notice.phase}: {notice.message}{end}"
 
 
-def _owner_text(owner: CordonHolder, explanation: NodeExplanation) -> str:
+def _owner_text(owner: OtherCordonOwner, explanation: NodeExplanation) -> str:
     since_text = (
-        f"since {format_since(owner.since, now=explanation.at)}"
-        if explanation.at
+        f"since {format_since(owner.since, now=explanation.time)}"
+        if explanation.time
         else f"since {format_time(owner.since)}"
     )
     more = f"haulout history {explanation.node}, kubectl describe node {explanation.node}"
-    return f"{owner.by.replace('/', ' ', 1)}, {since_text}: {owner.says}; more: {more}"
+    return f"{owner.owner.replace('/', ' ', 1)}, {since_text}: {owner.message}; more: {more}"
 
 
 def _maintenance_text(maintenance: OrderedMaintenance) -> str:
     why = f" ({maintenance.reason})" if maintenance.reason else ""
-    return f"NodeMaintenance {maintenance.maintenance}{why}, {maintenance.phase}: {maintenance.says}"
+    return f"NodeMaintenance {maintenance.maintenance}{why}, {maintenance.phase}: {maintenance.message}"
 
 
 def _profile_lines(profile: ProfileExplanation, at: datetime | None, marks: Marks) -> Iterator[str]:
@@ -83,11 +83,11 @@ def _profile_lines(profile: ProfileExplanation, at: datetime | None, marks: Mark
     yield click.style(printable(f"profile {profile.name}: {profile.state}{since_text}"), bold=True)
     if profile.error:
         yield f"  {marks.no} {printable(profile.error)}"
-    if profile.waits_for:
-        yield f"  {marks.unknown} in transition: {printable(profile.waits_for)}"
+    if profile.waiting_for:
+        yield f"  {marks.unknown} in transition: {printable(profile.waiting_for)}"
     for transition in profile.transitions:
         yield from _transition_lines(transition, at, marks)
-    if not profile.transitions and not profile.error and not profile.waits_for:
+    if not profile.transitions and not profile.error and not profile.waiting_for:
         yield "  no transition leads out of this state"
     if profile.next not in ("", profile.state):
         yield f"  {marks.yes} it moves to {printable(profile.next)} at the next reconcile"
@@ -115,8 +115,8 @@ def _check_text(check: CheckExplanation, at: datetime | None) -> str:
     outcome = {True: "passes", False: "does not pass", None: "is unknown"}[check.passed]
     reason = check.error or check.reason
     changes = ""
-    if check.wakes_at and at:
-        changes = f"; may change at {format_time(check.wakes_at)}, {_format_until(check.wakes_at, at)}"
+    if check.changes_at and at:
+        changes = f"; may change at {format_time(check.changes_at)}, {_format_until(check.changes_at, at)}"
     return f"{check.type} {outcome}" + (f": {reason}" if reason else "") + changes
 
 
@@ -129,21 +129,21 @@ def _remedy_lines(remedies: tuple[Remedy, ...]) -> Iterator[str]:
 
 def _next_look_lines(explanation: NodeExplanation) -> Iterator[str]:
     if (
-        explanation.next_look is msgspec.UNSET
-        or explanation.at is None
+        explanation.next_reconcile is msgspec.UNSET
+        or explanation.time is None
         or not any(profile.configured for profile in explanation.profiles)
     ):
         return
-    if explanation.next_look is not None:
+    if explanation.next_reconcile is not None:
         yield (
-            f"Next look: {format_time(explanation.next_look)}, "
-            f"{_format_until(explanation.next_look, explanation.at)}, or earlier when"
+            f"Next reconcile: {format_time(explanation.next_reconcile)}, "
+            f"{_format_until(explanation.next_reconcile, explanation.time)}, or earlier when"
         )
     else:
-        yield "Next look: when"
-    triggers = ["the node itself changes", *map(topics.describe, explanation.wakes_on)]
-    if explanation.asks_every is not None:
-        triggers.append(f"the answer of an external service changes (queried every {explanation.asks_every})")
+        yield "Next reconcile: when"
+    triggers = ["the node itself changes", *map(topics.describe, explanation.requeue_on)]
+    if explanation.query_interval is not None:
+        triggers.append(f"the answer of an external service changes (queried every {explanation.query_interval})")
     yield from (f"  - {printable(trigger)}" for trigger in triggers)
 
 

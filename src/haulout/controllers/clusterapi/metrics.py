@@ -15,21 +15,21 @@ _LIMIT_HELP = "`limit` is the limit as text"
 CLUSTERS = Metric(
     "haulout_hub_clusters",
     "How many workload clusters have Machines that are enabled, by whether they can be reached.",
-    ("reach",),
+    ("connection",),
     kind=MetricKind.GAUGE,
     details="`connecting`, `connected`, `unreachable` or `unreadable`; only the leader of a hub has these",
 )
 MACHINES = Metric(
     "haulout_hub_machines",
     "How many Machines are being deleted or ask for maintenance, by whether their node is ready for it.",
-    ("why", "approved"),
+    ("request", "approved"),
     kind=MetricKind.GAUGE,
-    details="`why` is `deletion` or `maintenance`, `approved` is `true` or `false`",
+    details="`request` is `deletion` or `maintenance`, `approved` is `true` or `false`",
 )
 LONGEST_WAIT = Metric(
     "haulout_hub_longest_wait_seconds",
     "How long the Machine that waits longest has waited for its approval.",
-    ("why",),
+    ("request",),
     kind=MetricKind.GAUGE,
     unit="seconds",
 )

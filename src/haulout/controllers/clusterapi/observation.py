@@ -21,8 +21,8 @@ from haulout.kube.patches import Patch, merge_patch
 
 DesiredValues = Mapping[str, str | None]  # by key; None: the key must be absent
 
-DELETION_REQUEST = "haulout.dev/machine-deletion-ask"  # annotation of a Node
-MAINTENANCE_REQUEST = "haulout.dev/machine-maintenance-ask"  # annotation of a Node
+DELETION_REQUEST = "haulout.dev/machine-deletion-request"  # annotation of a Node
+MAINTENANCE_REQUEST = "haulout.dev/machine-maintenance-request"  # annotation of a Node
 APPROVED_REQUEST = "haulout.dev/machine-maintenance-approved"  # annotation of a Machine: the approved request
 DELETION_RELEASED = "haulout.dev/machine-deletion-released"  # annotation of a Machine: why its deletion is not held
 

@@ -12,7 +12,7 @@ VERSION = "cloud.sap/esx-version"  # a label that we set
 STATE = "cloud.sap/esx-in-maintenance"  # a label that we set: a `HostState`
 APPROVED = "cloud.sap/esx-reboot-ok"  # a label that users and profiles set
 INITIATED = "cloud.sap/esx-reboot-initiated"  # an annotation that we set: the node is in maintenance
-SHUTDOWN_REQUESTED = "haulout.dev/esx-shutdown-asked"  # an annotation that we set: time of the request
+SHUTDOWN_REQUESTED = "haulout.dev/esx-shutdown-requested"  # an annotation that we set: time of the request
 
 TRUE = "true"
 CORDON_OWNER = ESX_OWNER  # our owner of the node's cordon

@@ -495,8 +495,8 @@ def _checkpoint(observation: Observation) -> Checkpoint | None:
         return None
     percent = min(status.drain_progress, _MAX_UNFINISHED_PERCENT)
     if status.phase == NodeMaintenancePhase.SUCCEEDED:
-        return Checkpoint(started=observation.now, gone=drain.gone, percent=percent, is_drained=True)
-    return Checkpoint(started=drain.start_time, since=drain.turns, gone=drain.gone, percent=percent)
+        return Checkpoint(started=observation.now, gone=drain.removed, percent=percent, is_drained=True)
+    return Checkpoint(started=drain.start_time, since=drain.pod_start_times, gone=drain.removed, percent=percent)
 
 
 def _has_held_lease(observation: Observation, node: Node) -> bool:

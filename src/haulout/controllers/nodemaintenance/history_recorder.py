@@ -143,10 +143,10 @@ def _past_phase_note(maintenance: NodeMaintenance, change: PhaseTransition, *, c
     """Return the entry of a previous phase. Its details are not in the object any more."""
     entry = Entry(
         time=change.time or created_at,
-        what=owner_name(maintenance),
-        by=creating_manager(maintenance),
+        object=owner_name(maintenance),
+        requested_by=creating_manager(maintenance),
         to=change.phase,
-        why=RECONSTRUCTED_REASON,
+        reason=RECONSTRUCTED_REASON,
         instance=maintenance.uid,
         number=change.number,
         reconstructed=True,
@@ -158,10 +158,10 @@ def _end_note(maintenance: NodeMaintenance, reason: str, *, at: datetime, phase:
     changes = maintenance.status.phase_transitions
     entry = Entry(
         time=at,
-        what=owner_name(maintenance),
+        object=owner_name(maintenance),
         from_=phase or maintenance.status.phase,
         to=ENDED,
-        why=reason,
+        reason=reason,
         instance=maintenance.uid,
         number=changes[-1].number if changes else 0,
     )
@@ -189,11 +189,11 @@ def _current_entry(maintenance: NodeMaintenance, drain: DrainSnapshot | None, *,
             before, reason, facts = "", maintenance.spec.reason, None
     return Entry(
         time=at,
-        what=owner_name(maintenance),
-        by=creating_manager(maintenance),
+        object=owner_name(maintenance),
+        requested_by=creating_manager(maintenance),
         from_=before,
         to=status.phase,
-        why=reason,
+        reason=reason,
         result=result,
         drain=facts,
         instance=maintenance.uid,
@@ -228,7 +228,7 @@ def _drain_facts(maintenance: NodeMaintenance, drain: DrainSnapshot | None, *, u
     longest_blocker = None if drain is None else drain.longest_blocker
     return DrainFacts(
         seconds=max((until - status.start_time).total_seconds(), 0),
-        pods=status.gone,
+        pods=status.removed,
         blocked_by="" if longest_blocker is None else longest_blocker.object,
         blocked_seconds=0 if longest_blocker is None else longest_blocker.duration.total_seconds(),
     )

@@ -78,7 +78,7 @@ def _blocked_message(maintenance: NodeMaintenance, blockers: list[BlockerStatus]
     first = min((blocker.since for blocker in blockers if blocker.since), default=None)
     since = "" if first is None else f" since {first:%Y-%m-%d %H:%M} UTC"
     named = dict.fromkeys(
-        f"{blocker.object or blocker.pod}: {blocker.reason}" + (f"; {blocker.advice}" if blocker.advice else "")
+        f"{blocker.object or blocker.pod}: {blocker.reason}" + (f"; {blocker.remedy}" if blocker.remedy else "")
         for blocker in blockers
     )
     return f"{_describe(maintenance)} is blocked{since} by {format_list(named, max_names=_MAX_NAMED)}"
@@ -104,7 +104,7 @@ def _involved_blocker(blocker: BlockerStatus) -> InvolvedBlocker:
         kind=blocker.kind,
         object=blocker.object,
         reason=blocker.reason,
-        remedy=blocker.advice,
+        remedy=blocker.remedy,
         pod=blocker.pod,
         workload=blocker.workload,
         since=blocker.since,

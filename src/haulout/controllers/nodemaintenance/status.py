@@ -118,11 +118,11 @@ def build_status(
         eviction_pods=reported.eviction_pods or (progress.total if progress else 0),
         error_on_lease_count=decision.lease_failures or _kept_lease_failures(observation, decision),
         observed_generation=NO_OBSERVED_GENERATION if is_adopted_later else observation.maintenance.metadata.generation,
-        next_look=_next_reconcile(observation, decision, progress),
+        next_reconcile=_next_reconcile(observation, decision, progress),
         conditions=()
         if is_adopted_later
         else tuple(_conditions(observation, decision, phase, (error_reason, error), lease_namespace, stalled=stalled)),
-        waits_for=_waits_for(blockers, progress),
+        waiting_for=_waits_for(blockers, progress),
         blockers=blockers,
         drain=reported.drain if progress is None else _drain_status(observation, phase, progress),
         phase_transitions=phase_transitions(reported, phase, now=observation.now),
@@ -136,7 +136,7 @@ def build_status(
     requeue_times += (
         [] if progress is None else [item for pod in progress.pods if (item := _stall_time(pod, was_stalled=False))]
     )
-    requeue_times += [status.next_look] if status.next_look else []
+    requeue_times += [status.next_reconcile] if status.next_reconcile else []
     return StatusUpdate(status, min((item for item in requeue_times if item > observation.now), default=None))
 
 
@@ -153,12 +153,12 @@ def status_patch(maintenance: NodeMaintenance, status: NodeMaintenanceStatus, *,
 def is_up_to_date(maintenance: NodeMaintenance, status: NodeMaintenanceStatus) -> bool:
     """Return whether the status of `maintenance` is up to date, apart from `lastUpdate`."""
     reported = maintenance.status
-    # A CustomResourceDefinition of an older version drops phaseTransitions and waitsFor. Both change only together with
-    # other fields.
+    # A CustomResourceDefinition of an older version drops phaseTransitions and waitingFor. Both change only together
+    # with other fields.
     ignored_fields = {
         "last_update": reported.last_update,
         "phase_transitions": reported.phase_transitions,
-        "waits_for": reported.waits_for,
+        "waiting_for": reported.waiting_for,
     }
     return msgspec.structs.replace(status, **ignored_fields) == reported
 
@@ -243,7 +243,7 @@ def _next_reconcile(
         return None
     earliest = min(later)
     rounded_up = earliest.replace(second=0, microsecond=0) + _MINUTE
-    reported = observation.maintenance.status.next_look
+    reported = observation.maintenance.status.next_reconcile
     return reported if reported is not None and earliest <= reported <= rounded_up else rounded_up
 
 
@@ -274,7 +274,7 @@ def _budget_blocker(observation: Observation, decision: NodeMaintenanceDecision)
         kind="Budget",
         object=f"budget: {format_list(exhausted.unavailable)}" if exhausted.unavailable else "budget",
         reason=str(exhausted),
-        advice="it begins automatically when the budget has a free slot",
+        remedy="it begins automatically when the budget has a free slot",
         since=condition.last_transition_time if condition is not None and is_reported else observation.now,
     )
 
@@ -290,7 +290,7 @@ def _admission_blocker(
         kind=kind,
         object=admission.object,
         reason=admission.message,
-        advice=admission.advice,
+        remedy=admission.advice,
         since=_truncate_to_seconds(observation.now) if before is None else before.since,
     )
 
@@ -304,7 +304,7 @@ def _hold_blocker(observation: Observation, decision: NodeMaintenanceDecision) -
         kind=HELD,
         object=f"hold of {decision.hold.by}" if decision.hold.by else "hold",
         reason=str(decision.hold),
-        advice=f"to let the maintenance begin: haulout release {observation.maintenance.node}",
+        remedy=f"to let the maintenance begin: haulout release {observation.maintenance.node}",
         since=_truncate_to_seconds(observation.now) if before is None else before.since,
     )
 
@@ -318,7 +318,7 @@ def _recovery_blocker(observation: Observation, decision: NodeMaintenanceDecisio
         kind="Recovery",
         object=decision.waits_for,
         reason=decision.problem,
-        advice=f"to end it at once: kubectl patch nm {observation.maintenance.name} --type merge -p {_NO_RECOVERY}",
+        remedy=f"to end it at once: kubectl patch nm {observation.maintenance.name} --type merge -p {_NO_RECOVERY}",
         since=None if recovery is None else recovery.start_time,
     )
 
@@ -334,11 +334,11 @@ def _drain_status(observation: Observation, phase: NodeMaintenancePhase, progres
         deadline=None
         if phase is NodeMaintenancePhase.SUCCEEDED or progress.deadline is None
         else _truncate_to_seconds(progress.deadline),
-        gone=progress.gone,
-        leaving=progress.leaving,
+        removed=progress.gone,
+        terminating=progress.leaving,
         returning=progress.returning,
         warning=progress.warning,
-        turns={uid: _truncate_to_seconds(since) for uid, since in checkpoint.since.items()},
+        pod_start_times={uid: _truncate_to_seconds(since) for uid, since in checkpoint.since.items()},
     )
 
 

@@ -160,7 +160,7 @@ def append_history(
     notice: MaintenanceNotice, events: tuple[NoticeEvent, ...], *, now: datetime
 ) -> tuple[NoticeHistoryEntry, ...]:
     """Return the history with the new events appended, limited to `MAX_HISTORY` entries."""
-    entries = (NoticeHistoryEntry(time=now, who=event.actor, what=event.message) for event in events)
+    entries = (NoticeHistoryEntry(time=now, reporter=event.actor, message=event.message) for event in events)
     return (*notice.status.history, *entries)[-MAX_HISTORY:]
 
 
@@ -262,13 +262,13 @@ def _empty_since(notice: MaintenanceNotice, timeliness: Timeliness | None, *, no
 def _early_start_events(notice: MaintenanceNotice) -> Iterator[NoticeEvent]:
     record, condition = early_start_of(notice), notice.status.condition(NoticeCondition.EARLY_START)
     if record is None or (
-        condition is not None and (condition.reason, condition.message) == (record.answer, record.said)
+        condition is not None and (condition.reason, condition.message) == (record.answer, record.message)
     ):
         return
-    is_answer = record.answer is not EarlyStartAnswer.ASKING
+    is_answer = record.answer is not EarlyStartAnswer.REQUESTED
     actor = notice.spec.source if is_answer else HAULOUT
     yield NoticeEvent(
-        f"EarlyStart{record.answer}", record.said, actor, is_warning=record.answer is EarlyStartAnswer.REFUSED
+        f"EarlyStart{record.answer}", record.message, actor, is_warning=record.answer is EarlyStartAnswer.REFUSED
     )
 
 
@@ -311,11 +311,11 @@ def _early_start(notice: MaintenanceNotice) -> StatusCondition | None:
     record = early_start_of(notice)
     if record is None:
         return None
-    condition_status = {EarlyStartAnswer.AGREED: "True", EarlyStartAnswer.REFUSED: "False"}.get(
+    condition_status = {EarlyStartAnswer.ACCEPTED: "True", EarlyStartAnswer.REFUSED: "False"}.get(
         record.answer, "Unknown"
     )
     return StatusCondition(
-        type=NoticeCondition.EARLY_START, status=condition_status, reason=record.answer, message=record.said
+        type=NoticeCondition.EARLY_START, status=condition_status, reason=record.answer, message=record.message
     )
 
 
@@ -338,7 +338,7 @@ def uncompleted_at(notice: MaintenanceNotice) -> datetime | None:
     is_waiting = spec.source == SOURCE and spec.stage == NoticeStage.SCHEDULED and spec.reported_at is not None
     if not is_waiting or EventType.TARGET_LIFECYCLE_STATE not in annotations or EventType.LIFECYCLE in annotations:
         return None
-    if spec.reported_at is None or any(entry.what == _MESSAGE for entry in notice.status.history):
+    if spec.reported_at is None or any(entry.message == _MESSAGE for entry in notice.status.history):
         return None
     return spec.reported_at + _GRACE_PERIOD
 

@@ -52,12 +52,12 @@ class RequestEarlyStart:
 def decide(notice: MaintenanceNotice, *, now: datetime) -> RequestEarlyStart | EarlyStart | None:
     """Return the next action for a notice: call the source, write this record, or nothing."""
     record, stage = early_start_of(notice), notice.spec.stage
-    if record is not None and record.answer is not EarlyStartAnswer.ASKING:
+    if record is not None and record.answer is not EarlyStartAnswer.REQUESTED:
         return None
     if record is not None and stage == NoticeStage.STARTED:
         return with_answer(
             record,
-            EarlyStartAnswer.AGREED,
+            EarlyStartAnswer.ACCEPTED,
             f"{notice.node} is empty: {notice.spec.source} was asked to begin early, and has begun",
         )
     if not may_start_early(notice):
@@ -65,7 +65,7 @@ def decide(notice: MaintenanceNotice, *, now: datetime) -> RequestEarlyStart | E
     if record is not None:
         return RequestEarlyStart(record)
     message = f"{notice.node} is empty: {notice.spec.source} is asked to begin early"
-    return EarlyStart(start=notice.spec.start, asked_at=now.replace(microsecond=0), said=message)
+    return EarlyStart(start=notice.spec.start, requested_at=now.replace(microsecond=0), message=message)
 
 
 def may_start_early(notice: MaintenanceNotice) -> bool:
@@ -79,7 +79,7 @@ def may_start_early(notice: MaintenanceNotice) -> bool:
 
 def with_answer(record: EarlyStart, answer: EarlyStartAnswer, message: str) -> EarlyStart:
     """Return the record with the source's answer."""
-    return msgspec.structs.replace(record, answer=answer, said=message)
+    return msgspec.structs.replace(record, answer=answer, message=message)
 
 
 class EarlyStarter:
@@ -130,7 +130,9 @@ class EarlyStarter:
         self, notice: MaintenanceNotice, event_source: EarlyStartSource, record: EarlyStart
     ) -> datetime | None:
         """Write the record of a request or of its answer; a request is not written while a blocker exists."""
-        if record.answer is EarlyStartAnswer.ASKING and (retry_at := await self._blocked_until(notice, event_source)):
+        if record.answer is EarlyStartAnswer.REQUESTED and (
+            retry_at := await self._blocked_until(notice, event_source)
+        ):
             return retry_at
         await self._write(notice, record)
         return None  # the watch triggers the next reconcile
@@ -191,7 +193,7 @@ class EarlyStarter:
                 "MaintenanceNotice %s has changed, retrying: %s", notice.name, error
             )  # the watch triggers the next reconcile
         else:
-            log.info("%s: %s", notice.name, record.said)
+            log.info("%s: %s", notice.name, record.message)
 
 
 async def _start_early(event_source: EarlyStartSource, notice: MaintenanceNotice, record: EarlyStart) -> EarlyStart:
@@ -203,5 +205,5 @@ async def _start_early(event_source: EarlyStartSource, notice: MaintenanceNotice
             record, EarlyStartAnswer.REFUSED, f"{notice.node} is empty, but {source} does not begin early: {error}"
         )
     return with_answer(
-        record, EarlyStartAnswer.AGREED, f"{notice.node} is empty: {source} was asked to begin early, and agreed"
+        record, EarlyStartAnswer.ACCEPTED, f"{notice.node} is empty: {source} was asked to begin early, and agreed"
     )

@@ -128,7 +128,7 @@ def decide(
         )
     if not may_reschedule(notice, now=now) or start is None:
         return None
-    if request is not None and (start in (request.from_, request.to) or request.asked >= _MAX_REQUESTS):
+    if request is not None and (start in (request.from_, request.to) or request.attempts >= _MAX_REQUESTS):
         return None
     to = next_allowed_start()
     return None if to is None or to <= start else _request_update(notice, start, to, now=now)
@@ -149,7 +149,7 @@ def _request_update(notice: MaintenanceNotice, start: datetime, to: datetime, *,
     )
     status = msgspec.structs.replace(
         _status_with_answer(notice, RescheduledReason.ASKING, message, now=now),
-        reschedule=Reschedule(from_=start, to=to, asked=1 if previous is None else previous.asked + 1),
+        reschedule=Reschedule(from_=start, to=to, attempts=1 if previous is None else previous.attempts + 1),
     )
     return UpdateStatus(status, NoticeEvent("RescheduleRequested", message))
 

@@ -108,7 +108,7 @@ class HistoryRecorder:
             return
         unwritten = self._unwritten.setdefault(node, {})
         for entry in (note.entry for note in notes):
-            states = unwritten.setdefault(entry.what.removeprefix(_PREFIX), [])
+            states = unwritten.setdefault(entry.object.removeprefix(_PREFIX), [])
             if not states or (states[-1].to, states[-1].at) != (entry.to, entry.time):
                 states.append(PassedState(to=entry.to, at=entry.time))
                 del states[:-MAX_STATES]
@@ -137,7 +137,11 @@ def known_states(observed: ObservedNode) -> Iterator[NewEntry]:
         for state in (*before.get(name, ()), *current):
             if state.to in tuple(State):
                 entry = Entry(
-                    time=state.at, what=history_name(name), to=state.to, why=RECONSTRUCTED_REASON, reconstructed=True
+                    time=state.at,
+                    object=history_name(name),
+                    to=state.to,
+                    reason=RECONSTRUCTED_REASON,
+                    reconstructed=True,
                 )
                 yield NewEntry(entry=entry, initial_state=State.OPERATIONAL, is_state_claim=True)
 
@@ -150,11 +154,11 @@ def transitions(observed: ObservedNode, decision: Decision) -> Iterator[NewEntry
             continue
         entry = Entry(
             time=after.transition,
-            what=history_name(report.name),
+            object=history_name(report.name),
             from_=report.state,
             to=report.next,
             since=None if before is None else before.transition,
-            why=transition_reason(report, was_pending=report.name in pending),
+            reason=transition_reason(report, was_pending=report.name in pending),
         )
         yield NewEntry(entry=entry, initial_state=State.OPERATIONAL)
 
@@ -164,7 +168,9 @@ def drain_note(profile: str, drain: DrainSnapshot, *, now: datetime) -> NewEntry
     ending = "" if drain.outcome is None else str(drain.outcome.result)
     message = "" if drain.outcome is None else drain.outcome.message
     return NewEntry(
-        entry=Entry(time=now, what=history_name(profile), why=message, result=ending, drain=drain_facts(drain, now))
+        entry=Entry(
+            time=now, object=history_name(profile), reason=message, result=ending, drain=drain_facts(drain, now)
+        )
     )
 
 

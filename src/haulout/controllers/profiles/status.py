@@ -76,9 +76,9 @@ def _node(status: NodeStatus, label_filter: tuple[str, ...]) -> RawObject:
         "labels": {key: labels[key] for key in label_filter if key in labels},
         "updated": micro_time(status.updated),
         # These keys are additions: clients of the Go controller ignore them.
-        "nextLook": None if status.next_reconcile is None else micro_time(status.next_reconcile),
-        "wakesOn": sorted(status.topics),
-        "asksEvery": None if status.query_interval is None else duration.format(status.query_interval),
+        "nextReconcile": None if status.next_reconcile is None else micro_time(status.next_reconcile),
+        "requeueOn": sorted(status.topics),
+        "queryInterval": None if status.query_interval is None else duration.format(status.query_interval),
         "problem": status.problem,
     }
 
@@ -89,7 +89,7 @@ def _profile(report: ProfileReport) -> RawObject:
         "transitions": [_transition(transition) for transition in report.transitions],
         "error": report.error,
     }
-    return {"applied": applied, "name": report.name, "state": report.state, "waitsFor": report.waits_for}
+    return {"applied": applied, "name": report.name, "state": report.state, "waitingFor": report.waits_for}
 
 
 def _transition(report: TransitionReport) -> RawObject:

@@ -54,6 +54,6 @@ def to_http_error(error: KubeError, *, user: str) -> HttpError:
 
 def _forbidden_message(error: Forbidden, user: str) -> str:
     if _IMPERSONATION_DENIED.search(str(error)):
-        advice = "`haulout manifests --dashboard-auth proxy --dashboard-acts` prints what to grant"
+        advice = "`haulout manifests --dashboard-auth proxy --dashboard-actions` prints what to grant"
         return f"Haulout may not impersonate {user}: {advice} ({error})"
     return f"{user} may not do this: {error}"

@@ -1,6 +1,6 @@
 """Execute actions of dashboard users.
 
-    done = await executor.execute(action, caller)
+    response = await executor.execute(action, caller)
 
 Writes use the user's identity (`haulout.dashboard.auth.user_clients`): the API server authorizes them, calls its
 webhooks, and names the user in its audit log. Reads use the operator's identity, because everyone with access to the
@@ -33,7 +33,7 @@ from haulout.dashboard.actions.validation import validate
 from haulout.dashboard.api.backend import HttpError
 from haulout.dashboard.api.nodes.commands import node_maintenance_manifest, start_maintenance_command
 from haulout.dashboard.api.query import bad_request
-from haulout.dashboard.api.types import Act, ActKind, Done
+from haulout.dashboard.api.types import Action, ActionResponse, ActionType
 from haulout.dashboard.auth.allowed_actions import AllowedActions
 from haulout.dashboard.auth.user_clients import Caller, UserClient, UserClients
 from haulout.errors import AlreadyExists, KubeError, NotFound, Unauthorized
@@ -53,11 +53,11 @@ _quote = shlex.quote
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActionResult:
-    """The result of an action and its record; without `what` nothing was left to do."""
+    """The result of an action and its record; without `object` nothing was left to do."""
 
-    done: Done
+    response: ActionResponse
     node: Node | None = None
-    what: str = ""  # as in history entries
+    object: str = ""  # as in history entries
     result: str = ""
     event_reason: str = ""
 
@@ -79,37 +79,39 @@ class ActionExecutor:
         self._user_clients = UserClients(client, namespace=namespace)
         self._allowed_actions = AllowedActions(client.clock, self._user_clients)
         self._history_backlog = Backlog()  # history entries that could not be written: the next action retries
-        self._handlers: dict[ActKind, Callable[[Act, UserClient], Awaitable[ActionResult]]] = {
-            ActKind.APPROVE: self._approve,
-            ActKind.HOLD: self._hold,
-            ActKind.RELEASE: self._release,
-            ActKind.START: self._start,
-            ActKind.CANCEL: self._cancel,
+        self._handlers: dict[ActionType, Callable[[Action, UserClient], Awaitable[ActionResult]]] = {
+            ActionType.APPROVE: self._approve,
+            ActionType.HOLD: self._hold,
+            ActionType.RELEASE: self._release,
+            ActionType.START: self._start,
+            ActionType.CANCEL: self._cancel,
         }
 
-    async def allowed_actions(self, caller: Caller) -> tuple[ActKind, ...]:
+    async def allowed_actions(self, caller: Caller) -> tuple[ActionType, ...]:
         """Return what a user may do, as far as known in advance."""
         return await self._allowed_actions.for_caller(caller)
 
-    async def execute(self, action: Act, caller: Caller) -> Done:
+    async def execute(self, action: Action, caller: Caller) -> ActionResponse:
         """Execute an action as a user; raise `HttpError`."""
         validate(action)
         try:
             user = await self._user_clients.client_for(caller)
-            result = await self._handlers[action.act](action, user)
+            result = await self._handlers[action.action](action, user)
         except KubeError as error:
             if isinstance(error, Unauthorized):
                 self._user_clients.discard_token()
-            log.info("action of %s was refused: %s: %s", caller.user.name, action.act, error)
+            log.info("action of %s was refused: %s: %s", caller.user.name, action.action, error)
             raise to_http_error(error, user=caller.user.name) from None
-        if result.what:
-            log.info("%s: %s", user.name, result.done.text, extra={"node": result.node.name if result.node else ""})
+        if result.object:
+            log.info(
+                "%s: %s", user.name, result.response.message, extra={"node": result.node.name if result.node else ""}
+            )
             await self._record(result, action, user)
-        return result.done
+        return result.response
 
     # Actions
 
-    async def _start(self, action: Act, user: UserClient) -> ActionResult:
+    async def _start(self, action: Action, user: UserClient) -> ActionResult:
         """Create a NodeMaintenance; it has the name of its node, so that repeated requests create only one."""
         node = await self._get_node(action.node)
         reason = action.reason or f"requested by {truncate(user.name, _MAX_NAME_LENGTH)} from the dashboard"
@@ -117,12 +119,17 @@ class ActionExecutor:
             created = await user.client.create(NODE_MAINTENANCES, node_maintenance_manifest(node.name, reason=reason))
         except AlreadyExists:
             return await self._existing_maintenance(node)
-        done = Done(
-            text=f"Created NodeMaintenance {created.name}: node {node.name} is cordoned and drained within the budget.",
+        response = ActionResponse(
+            message=f"Created NodeMaintenance {created.name}: node {node.name} is cordoned and drained within the"
+            " budget.",
             command=start_maintenance_command(node.name, reason=reason),
         )
         return ActionResult(
-            done=done, node=node, what=f"NodeMaintenance/{created.name}", result="ordered", event_reason="Ordered"
+            response=response,
+            node=node,
+            object=f"NodeMaintenance/{created.name}",
+            result="created",
+            event_reason="MaintenanceCreated",
         )
 
     async def _existing_maintenance(self, node: Node) -> ActionResult:
@@ -134,56 +141,64 @@ class ActionExecutor:
             raise HttpError(
                 f"NodeMaintenance {found.name} is being deleted: try again when it is gone", HTTPStatus.CONFLICT
             )
-        return ActionResult(done=Done(text=f"NodeMaintenance {found.name} exists already."))
+        return ActionResult(response=ActionResponse(message=f"NodeMaintenance {found.name} exists already."))
 
-    async def _cancel(self, action: Act, user: UserClient) -> ActionResult:
+    async def _cancel(self, action: Action, user: UserClient) -> ActionResult:
         return await (
             self._delete_maintenance(action, user) if action.maintenance else self._cancel_notice(action, user)
         )
 
-    async def _delete_maintenance(self, action: Act, user: UserClient) -> ActionResult:
+    async def _delete_maintenance(self, action: Action, user: UserClient) -> ActionResult:
         """Delete a NodeMaintenance by uid: the one that the user saw, not a later one with the same name."""
         command = f"kubectl delete nodemaintenance {_quote(action.maintenance)}"
         try:
             found = await self._client.get(NODE_MAINTENANCES, action.maintenance)
         except NotFound:
             return ActionResult(
-                done=Done(text=f"NodeMaintenance {action.maintenance} is gone already.", command=command)
+                response=ActionResponse(
+                    message=f"NodeMaintenance {action.maintenance} is gone already.", command=command
+                )
             )
         _check_node(action, found.node)
         if found.metadata.deletion_timestamp is not None:
             return ActionResult(
-                done=Done(text=f"NodeMaintenance {found.name} is being deleted already.", command=command)
+                response=ActionResponse(
+                    message=f"NodeMaintenance {found.name} is being deleted already.", command=command
+                )
             )
         await user.client.delete(NODE_MAINTENANCES, found.name, uid=found.uid)
         return ActionResult(
-            done=Done(text=f"Deleted NodeMaintenance {found.name}: node {found.node} is uncordoned.", command=command),
+            response=ActionResponse(
+                message=f"Deleted NodeMaintenance {found.name}: node {found.node} is uncordoned.", command=command
+            ),
             node=await self._find_node(found.node),
-            what=f"NodeMaintenance/{found.name}",
+            object=f"NodeMaintenance/{found.name}",
             result="cancelled",
             event_reason="Cancelled",
         )
 
-    async def _cancel_notice(self, action: Act, user: UserClient) -> ActionResult:
+    async def _cancel_notice(self, action: Action, user: UserClient) -> ActionResult:
         notice = await self._client.get(MAINTENANCE_NOTICES, action.notice)
         _check_node(action, notice.node)
         command = f"haulout notice cancel {_quote(notice.name)}"
         if notice.spec.stage == NoticeStage.CANCELLED:
-            return ActionResult(done=Done(text=f"Notice {notice.name} is cancelled already.", command=command))
+            return ActionResult(
+                response=ActionResponse(message=f"Notice {notice.name} is cancelled already.", command=command)
+            )
         objection = cancel_objection(notice, phase_at(notice.spec, now=self._client.clock.now()))
         if objection is not None:
             force = f"; {objection.forced_effect}: {command} --force" if objection.forced_effect else ""
             raise HttpError(f"notice {notice.name} {objection.reason}{force}", HTTPStatus.CONFLICT)
         await user.client.patch(MAINTENANCE_NOTICES, notice.name, stage_patch(notice, NoticeStage.CANCELLED))
         return ActionResult(
-            done=Done(text=f"Notice {notice.name} is cancelled.", command=command),
+            response=ActionResponse(message=f"Notice {notice.name} is cancelled.", command=command),
             node=await self._find_node(notice.node),
-            what=f"MaintenanceNotice/{notice.name}",
+            object=f"MaintenanceNotice/{notice.name}",
             result="cancelled",
             event_reason="Cancelled",
         )
 
-    async def _approve(self, action: Act, user: UserClient) -> ActionResult:
+    async def _approve(self, action: Action, user: UserClient) -> ActionResult:
         """Set the label or annotation that a check expects: the configured value, and nothing else."""
         node, configuration = await self._get_node(action.node), self._configuration()
         if configuration is None:
@@ -194,38 +209,46 @@ class ActionExecutor:
             raise HttpError(str(error), HTTPStatus.CONFLICT) from None
         command = found.change.command(node)
         if found.is_met:
-            return ActionResult(done=Done(text=f"{node.name} is approved for {action.check} already.", command=command))
+            return ActionResult(
+                response=ActionResponse(message=f"{node.name} is approved for {action.check} already.", command=command)
+            )
         await self._patch_node(node, approval.patch([found.change]), user)
         return ActionResult(
-            done=Done(text=f"{node.name} is approved for {action.check} of profile {action.profile}.", command=command),
+            response=ActionResponse(
+                message=f"{node.name} is approved for {action.check} of profile {action.profile}.", command=command
+            ),
             node=node,
-            what=f"profile/{action.profile}",
+            object=f"profile/{action.profile}",
             result=f"approved: {found.change}",
             event_reason="Approved",
         )
 
-    async def _hold(self, action: Act, user: UserClient) -> ActionResult:
+    async def _hold(self, action: Action, user: UserClient) -> ActionResult:
         node, now = await self._get_node(action.node), self._client.clock.now()
         if action.until is not None and action.until <= now:
             raise bad_request("`until` must be in the future")
         value = hold.format_annotation(reason=action.reason, by=user.name, until=action.until)
         command = f"haulout hold {_quote(node.name)}{_options(action)}"
         if node.metadata.annotations.get(hold.ANNOTATION) == value:
-            return ActionResult(done=Done(text=f"{node.name} is held already.", command=command))
+            return ActionResult(response=ActionResponse(message=f"{node.name} is held already.", command=command))
         await self._patch_node(node, {"metadata": {"annotations": {hold.ANNOTATION: value}}}, user)
         text = f"{node.name} is held: no new maintenance begins on it."
         return ActionResult(
-            done=Done(text=text, command=command), node=node, what="hold", result="held", event_reason="Held"
+            response=ActionResponse(message=text, command=command),
+            node=node,
+            object="hold",
+            result="held",
+            event_reason="Held",
         )
 
-    async def _release(self, action: Act, user: UserClient) -> ActionResult:
+    async def _release(self, action: Action, user: UserClient) -> ActionResult:
         node = await self._get_node(action.node)
         command = f"haulout release {_quote(node.name)}"
         if hold.hold_of(node) is None:
-            return ActionResult(done=Done(text=f"{node.name} is not held.", command=command))
+            return ActionResult(response=ActionResponse(message=f"{node.name} is not held.", command=command))
         await self._patch_node(node, {"metadata": {"annotations": {hold.ANNOTATION: None}}}, user)
-        done = Done(text=f"Maintenance may begin on {node.name} again.", command=command)
-        return ActionResult(done=done, node=node, what="hold", result="released", event_reason="Released")
+        response = ActionResponse(message=f"Maintenance may begin on {node.name} again.", command=command)
+        return ActionResult(response=response, node=node, object="hold", result="released", event_reason="Released")
 
     async def _patch_node(self, node: Node, change: RawObject, user: UserClient) -> None:
         """Patch a node with its uid as precondition, but without resourceVersion: concurrent changes do not matter."""
@@ -244,27 +267,31 @@ class ActionExecutor:
         except KubeError:
             return None
 
-    async def _record(self, result: ActionResult, action: Act, user: UserClient) -> None:
+    async def _record(self, result: ActionResult, action: Action, user: UserClient) -> None:
         if result.node is None:
             return
         now = self._client.clock.now()
-        entry = Entry(time=now, what=result.what, by=user.name, why=action.reason, result=result.result)
-        keeper = HistoryWriter(self._client, self._history_backlog)
-        keeper.add(result.node, NewEntry(entry=entry))
+        entry = Entry(
+            time=now, object=result.object, requested_by=user.name, reason=action.reason, result=result.result
+        )
+        writer = HistoryWriter(self._client, self._history_backlog)
+        writer.add(result.node, NewEntry(entry=entry))
         events = EventRecorder(self._client, instance=self._identity, controller=REPORTER)
         why = f" ({action.reason})" if action.reason else ""
-        note = f"{user.name}, from the dashboard: {result.done.text}{why}"
+        note = f"{user.name}, from the dashboard: {result.response.message}{why}"
         node_reference = object_reference(NODES, result.node)
-        events.event(node_reference, reason=f"{result.event_reason}FromDashboard", note=note, action=action.act.title())
-        await asyncio.gather(keeper.flush(_FLUSH_TIMEOUT), events.flush(_FLUSH_TIMEOUT))
+        events.event(
+            node_reference, reason=f"{result.event_reason}FromDashboard", note=note, action=action.action.title()
+        )
+        await asyncio.gather(writer.flush(_FLUSH_TIMEOUT), events.flush(_FLUSH_TIMEOUT))
 
 
-def _options(action: Act) -> str:
+def _options(action: Action) -> str:
     until = f" --until {action.until.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}" if action.until else ""
     return until + (f" --reason {_quote(action.reason)}" if action.reason else "")
 
 
-def _check_node(action: Act, node: str) -> None:
+def _check_node(action: Action, node: str) -> None:
     if action.node and action.node != node:
         raise HttpError(f"it is about node {node or '(unknown)'}, not {action.node}", HTTPStatus.CONFLICT)
 
@@ -272,11 +299,11 @@ def _check_node(action: Act, node: str) -> None:
 class NoActions:
     """Executes nothing, as on a hub: the nodes that it shows are in other clusters."""
 
-    async def allowed_actions(self, caller: Caller) -> tuple[ActKind, ...]:
+    async def allowed_actions(self, caller: Caller) -> tuple[ActionType, ...]:
         del caller
         return ()
 
-    async def execute(self, action: Act, caller: Caller) -> Done:
+    async def execute(self, action: Action, caller: Caller) -> ActionResponse:
         del action, caller
         raise HttpError(
             "the dashboard of a hub offers no actions: use the dashboard of the workload cluster", HTTPStatus.FORBIDDEN

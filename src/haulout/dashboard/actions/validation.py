@@ -4,38 +4,38 @@ import re
 from collections.abc import Mapping
 
 from haulout.dashboard.api.query import bad_request
-from haulout.dashboard.api.types import Act, ActKind
+from haulout.dashboard.api.types import Action, ActionType
 
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _MAX_NAME_LENGTH = 253
 _MAX_REASON_LENGTH = 1000
-_ALLOWED_FIELDS: Mapping[ActKind, tuple[str, ...]] = {
-    ActKind.APPROVE: ("node", "profile", "check", "reason"),
-    ActKind.HOLD: ("node", "reason", "until"),
-    ActKind.RELEASE: ("node", "reason"),
-    ActKind.START: ("node", "reason"),
-    ActKind.CANCEL: ("node", "maintenance", "notice", "reason"),
+_ALLOWED_FIELDS: Mapping[ActionType, tuple[str, ...]] = {
+    ActionType.APPROVE: ("node", "profile", "check", "reason"),
+    ActionType.HOLD: ("node", "reason", "until"),
+    ActionType.RELEASE: ("node", "reason"),
+    ActionType.START: ("node", "reason"),
+    ActionType.CANCEL: ("node", "maintenance", "notice", "reason"),
 }
-_REQUIRED_FIELDS: Mapping[ActKind, tuple[str, ...]] = {
-    ActKind.APPROVE: ("node", "profile", "check"),
-    ActKind.HOLD: ("node",),
-    ActKind.RELEASE: ("node",),
-    ActKind.START: ("node",),
-    ActKind.CANCEL: (),
+_REQUIRED_FIELDS: Mapping[ActionType, tuple[str, ...]] = {
+    ActionType.APPROVE: ("node", "profile", "check"),
+    ActionType.HOLD: ("node",),
+    ActionType.RELEASE: ("node",),
+    ActionType.START: ("node",),
+    ActionType.CANCEL: (),
 }
 
 
-def validate(action: Act) -> Act:
+def validate(action: Action) -> Action:
     """Return a valid action; raise `HttpError`."""
-    allowed = _ALLOWED_FIELDS[action.act]
+    allowed = _ALLOWED_FIELDS[action.action]
     for name in ("node", "profile", "check", "maintenance", "notice", "reason", "until"):
         value = getattr(action, name)
         if value and name not in allowed:
-            raise bad_request(f"{action.act} takes no `{name}`")
-        if not value and name in _REQUIRED_FIELDS[action.act]:
-            raise bad_request(f"{action.act} needs `{name}`")
-    if action.act is ActKind.CANCEL and bool(action.maintenance) == bool(action.notice):
-        raise bad_request(f"{action.act} needs either `maintenance` or `notice`")
+            raise bad_request(f"{action.action} takes no `{name}`")
+        if not value and name in _REQUIRED_FIELDS[action.action]:
+            raise bad_request(f"{action.action} needs `{name}`")
+    if action.action is ActionType.CANCEL and bool(action.maintenance) == bool(action.notice):
+        raise bad_request(f"{action.action} needs either `maintenance` or `notice`")
     for name in ("node", "maintenance", "notice"):
         value = getattr(action, name)
         if value and (len(value) > _MAX_NAME_LENGTH or not _NAME.fullmatch(value)):

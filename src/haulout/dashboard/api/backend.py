@@ -16,15 +16,15 @@ from haulout.dashboard.api.nodes.node_filter import ALL_NODES, NodeFilter
 from haulout.dashboard.api.types import (
     ClusterList,
     Configuration,
-    Edit,
-    Fleet,
+    ConfigurationEdit,
+    ConfigurationPreview,
     Health,
     HistoryList,
     NodeDetail,
+    NodeList,
     NoticeList,
     Summary,
     Timeline,
-    WhatIf,
 )
 from haulout.errors import HauloutError
 
@@ -61,7 +61,7 @@ class HistoryQuery:
     since: datetime | None = None
     until: datetime | None = None
     nodes: frozenset[str] = frozenset()  # empty: all
-    what: frozenset[str] = frozenset()  # such as `profile` or `profile/os`; empty: all
+    objects: frozenset[str] = frozenset()  # such as `profile` or `profile/os`; empty: all
     terms: tuple[str, ...] = ()  # an entry must contain all of them
     limit: int | None = None
 
@@ -81,7 +81,7 @@ class Backend(Protocol):
         """Return the state of the fleet as a whole."""
         ...
 
-    async def fleet(self) -> Fleet:
+    async def fleet(self) -> NodeList:
         """Return all nodes."""
         ...
 
@@ -109,7 +109,7 @@ class Backend(Protocol):
         """Return the configuration of profiles."""
         ...
 
-    async def check(self, edit: Edit) -> WhatIf:
+    async def check(self, edit: ConfigurationEdit) -> ConfigurationPreview:
         """Return what would change with another configuration."""
         ...
 

@@ -7,7 +7,7 @@ from haulout.core.redaction import redact_known_patterns
 from haulout.core.text import format_count, format_list
 from haulout.dashboard.api.health import NO_SUCH_KIND
 from haulout.dashboard.api.notices import is_late
-from haulout.dashboard.api.types import Banner, Level, Notice, PartHealth, WatchHealth
+from haulout.dashboard.api.types import Banner, ComponentHealth, Level, Notice, WatchHealth
 from haulout.errors import ConfigErrors
 
 _WORST_FIRST = (Level.CRITICAL, Level.WARNING, Level.INFO)
@@ -22,8 +22,8 @@ class BannerInputs:
     problem: ConfigErrors | None = None  # errors in the configuration file
     has_last_good: bool = True  # an earlier configuration is in force
     missing_permissions: str = ""  # in words
-    components: Sequence[PartHealth] = ()
-    sources: Sequence[PartHealth] = ()  # event sources of clouds
+    components: Sequence[ComponentHealth] = ()
+    sources: Sequence[ComponentHealth] = ()  # event sources of clouds
     watches: Sequence[WatchHealth] = ()
     notices: Sequence[Notice] = ()
     skipped_nodes: int = 0  # how many nodes have unusable data
@@ -41,7 +41,7 @@ def banners(inputs: BannerInputs) -> tuple[Banner, ...]:
     ]
     found += [
         *_nodes(inputs),
-        *(Banner(level=Level.WARNING, text=_shorten(item), page="health") for item in inputs.other_warnings),
+        *(Banner(level=Level.WARNING, message=_shorten(item), page="health") for item in inputs.other_warnings),
     ]
     return tuple(sorted(found, key=lambda item: _WORST_FIRST.index(item.level)))
 
@@ -50,7 +50,7 @@ def _leadership(inputs: BannerInputs) -> Sequence[Banner]:
     if inputs.leader:
         return ()
     text = "no replica is the leader: no maintenance starts or continues until one is elected"
-    return (Banner(level=Level.CRITICAL, text=text, page="health"),)
+    return (Banner(level=Level.CRITICAL, message=text, page="health"),)
 
 
 def _configuration(inputs: BannerInputs) -> Sequence[Banner]:
@@ -62,21 +62,23 @@ def _configuration(inputs: BannerInputs) -> Sequence[Banner]:
     instead = "the last valid version stays in force" if inputs.has_last_good else "its content is ignored"
     text = f"{inputs.file} is invalid, and {instead}: {location}{_shorten(first.problem)}{more}"
     level = Level.WARNING if inputs.has_last_good else Level.CRITICAL
-    return (Banner(level=level, text=text, page="configuration"),)
+    return (Banner(level=level, message=text, page="configuration"),)
 
 
 def _components(inputs: BannerInputs) -> Sequence[Banner]:
     found = [
-        Banner(level=Level.CRITICAL, text=f"{component.name}: {_shorten(component.text)}", page="health")
+        Banner(level=Level.CRITICAL, message=f"{component.name}: {_shorten(component.message)}", page="health")
         for component in inputs.components
-        if not component.is_well
+        if not component.is_healthy
     ]
     found += [
         Banner(
-            level=Level.CRITICAL, text=f"{component.name} does not answer: {_shorten(component.text)}", page="health"
+            level=Level.CRITICAL,
+            message=f"{component.name} does not answer: {_shorten(component.message)}",
+            page="health",
         )
         for component in inputs.sources
-        if not component.is_well
+        if not component.is_healthy
     ]
     return found
 
@@ -92,13 +94,13 @@ def _watches(inputs: BannerInputs) -> Sequence[Banner]:
     if unsynced:
         text = f"cannot be watched: {format_list([watch.resource for watch in unsynced])}"
         text = f"{text}: {_shorten(unsynced[0].problem)}"
-        found.append(Banner(level=Level.CRITICAL, text=text, page="health"))
+        found.append(Banner(level=Level.CRITICAL, message=text, page="health"))
     if outdated:
         text = (
             f"the watch fails, so the data may be out of date: {format_list([watch.resource for watch in outdated])}: "
             f"{_shorten(outdated[0].problem)}"
         )
-        found.append(Banner(level=Level.WARNING, text=text, page="health"))
+        found.append(Banner(level=Level.WARNING, message=text, page="health"))
     return found
 
 
@@ -106,7 +108,7 @@ def _permissions(inputs: BannerInputs) -> Sequence[Banner]:
     if not inputs.missing_permissions:
         return ()
     text = f"the operator lacks permissions that profiles need: {_shorten(inputs.missing_permissions)}"
-    return (Banner(level=Level.WARNING, text=text, page="health"),)
+    return (Banner(level=Level.WARNING, message=text, page="health"),)
 
 
 def _nodes(inputs: BannerInputs) -> Sequence[Banner]:
@@ -119,10 +121,10 @@ def _nodes(inputs: BannerInputs) -> Sequence[Banner]:
             f"{format_count(len(late_notices), 'notice')} {verb} late, "
             f"as the drain is not expected to finish before the maintenance starts: {nodes}"
         )
-        found.append(Banner(level=Level.WARNING, text=text, page="notices"))
+        found.append(Banner(level=Level.WARNING, message=text, page="notices"))
     if inputs.skipped_nodes:
         text = f"{format_count(inputs.skipped_nodes, 'node')} skipped, as their data cannot be read"
-        found.append(Banner(level=Level.WARNING, text=text, page="fleet"))
+        found.append(Banner(level=Level.WARNING, message=text, page="fleet"))
     return found
 
 

@@ -13,7 +13,7 @@ from haulout.budget.unavailable_nodes import is_unavailable
 from haulout.controllers.nodemaintenance.informers import unavailable_nodes
 from haulout.controllers.profiles.observation import ProfileReport
 from haulout.dashboard.api.nodes.informers import Informers
-from haulout.dashboard.api.types import BudgetUse
+from haulout.dashboard.api.types import BudgetUsage
 
 _COUNT_INTERVAL = timedelta(seconds=5)
 _MAX_GROUPS = 24  # per limit, shown although unused
@@ -30,7 +30,7 @@ class BudgetUsageView:
         self._counted_budget: Budget | None = None
         self._counted_until = 0.0
 
-    def uses(self, planned: Iterable[str]) -> tuple[BudgetUse, ...]:
+    def uses(self, planned: Iterable[str]) -> tuple[BudgetUsage, ...]:
         """Return the usage of each limit, per group of nodes.
 
         Waiting nodes are searched among the `planned` nodes.
@@ -46,7 +46,7 @@ class BudgetUsageView:
         waiting = [node for item in self._waiting(planned) if (node := self._informers.nodes.get(item)) is not None]
         return tuple(use for limit in budget.limits for use in self._uses_of(limit, unavailable, waiting))
 
-    def _uses_of(self, limit: BudgetLimit, unavailable: list[Node], waiting: list[Node]) -> Iterator[BudgetUse]:
+    def _uses_of(self, limit: BudgetLimit, unavailable: list[Node], waiting: list[Node]) -> Iterator[BudgetUsage]:
         sizes = self._sizes[limit]
         used, waiting_by_group = _by_group(limit, unavailable), _by_group(limit, waiting)
         groups = (
@@ -55,7 +55,7 @@ class BudgetUsageView:
             else {key: sizes[key] for key in sizes if key in used or key in waiting_by_group}
         )
         for group in sorted(groups, key=str):
-            yield BudgetUse(
+            yield BudgetUsage(
                 name=str(group),
                 used=len(used.get(group, ())),
                 limit=group.max_unavailable(sizes[group]),

@@ -12,14 +12,14 @@ from haulout.controllers.clusterapi.cluster_budget import LimitUsage
 from haulout.controllers.clusterapi.status import MachineRequestStatus, RequestType, WorkloadClusterStatus
 from haulout.dashboard.api.types import (
     Banner,
-    BudgetUse,
-    ClusterReach,
+    BudgetUsage,
+    ClusterConnection,
     ClusterState,
-    ClusterTile,
+    ClusterSummary,
     Command,
     Level,
-    MachineTile,
-    MachineWhy,
+    MachineRequest,
+    MachineSummary,
 )
 
 MAX_ACTIVE = 50  # Machines per cluster in a response
@@ -28,34 +28,34 @@ _MAX_LISTED = 3
 _MACHINES = f"machines.{clusterapi.GROUP}"
 
 
-def cluster_tile(cluster: WorkloadClusterStatus, uses: Collection[LimitUsage] = ()) -> ClusterTile:
+def cluster_tile(cluster: WorkloadClusterStatus, uses: Collection[LimitUsage] = ()) -> ClusterSummary:
     """Return the tile of a cluster; `uses` say whether it holds a slot of a budget."""
     key = str(cluster.key)
-    return ClusterTile(
+    return ClusterSummary(
         key=key,
-        reach=ClusterReach(cluster.connection_state),
+        connection=ClusterConnection(cluster.connection_state),
         state=ClusterState(cluster.state),
-        why=cluster.reason,
+        message=cluster.reason,
         since=cluster.since,
-        heard=cluster.last_response_at,
+        last_response=cluster.last_response_at,
         server=cluster.server,
         version=cluster.version,
         machines=cluster.machines,
         enabled=cluster.enabled,
         nodes=cluster.nodes,
-        is_leaving=cluster.is_being_deleted,
+        is_deleting=cluster.is_being_deleted,
         active_count=len(cluster.requests),
         active=tuple(_machine(item, cluster) for item in cluster.requests[:MAX_ACTIVE]),
-        waits_for=cluster.waiting_reason,
+        waiting_for=cluster.waiting_reason,
         budgets=tuple(item.limit.name for item in uses if key in item.holders),
         commands=tuple(_cluster_commands(cluster.key)),
     )
 
 
-def budget_uses(uses: Iterable[LimitUsage]) -> tuple[BudgetUse, ...]:
+def budget_uses(uses: Iterable[LimitUsage]) -> tuple[BudgetUsage, ...]:
     """Return the usage of the budget across clusters."""
     return tuple(
-        BudgetUse(
+        BudgetUsage(
             name=use.limit.name,
             used=len(use.holders),
             limit=use.limit.max_clusters,
@@ -67,10 +67,10 @@ def budget_uses(uses: Iterable[LimitUsage]) -> tuple[BudgetUse, ...]:
     )
 
 
-def cluster_banners(tiles: Collection[ClusterTile]) -> tuple[Banner, ...]:
+def cluster_banners(tiles: Collection[ClusterSummary]) -> tuple[Banner, ...]:
     """Return the banners about unreachable and unreadable clusters."""
-    verbs = {ClusterReach.UNREACHABLE: "reached", ClusterReach.UNREADABLE: "read"}
-    unavailable = {reach: [tile.key for tile in tiles if tile.reach is reach] for reach in verbs}
+    verbs = {ClusterConnection.UNREACHABLE: "reached", ClusterConnection.UNREADABLE: "read"}
+    unavailable = {reach: [tile.key for tile in tiles if tile.connection is reach] for reach in verbs}
     return tuple(_unavailable_banner(keys, verbs[reach]) for reach, keys in unavailable.items() if keys)
 
 
@@ -78,18 +78,18 @@ def _unavailable_banner(clusters: Sequence[str], verb: str) -> Banner:
     more = f" and {len(clusters) - _MAX_LISTED} more" if len(clusters) > _MAX_LISTED else ""
     count_text = "1 cluster" if len(clusters) == 1 else f"{len(clusters)} clusters"
     text = f"{count_text} cannot be {verb}: {', '.join(clusters[:_MAX_LISTED])}{more}"
-    return Banner(level=Level.WARNING, text=text, page="clusters")
+    return Banner(level=Level.WARNING, message=text, page="clusters")
 
 
-def _machine(machine: MachineRequestStatus, cluster: WorkloadClusterStatus) -> MachineTile:
-    return MachineTile(
+def _machine(machine: MachineRequestStatus, cluster: WorkloadClusterStatus) -> MachineSummary:
+    return MachineSummary(
         name=machine.name,
-        why=MachineWhy(machine.request_type),
+        request=MachineRequest(machine.request_type),
         node=machine.node,
         is_approved=machine.is_approved,
-        reason=machine.reason,
+        message=machine.reason,
         since=machine.since,
-        until=machine.until,
+        deadline=machine.until,
         commands=tuple(_machine_commands(machine, cluster)),
     )
 
@@ -100,7 +100,7 @@ def _cluster_commands(key: ClusterKey) -> Iterator[Command]:
     yield Command(
         title="Get its kubeconfig and test it",
         command=f"{read} | base64 -d > {file} && kubectl --kubeconfig {file} get nodes",
-        why="the hub uses this kubeconfig, which Cluster API keeps in a Secret",
+        reason="the hub uses this kubeconfig, which Cluster API keeps in a Secret",
     )
     label = _quote(f"{clusterapi.CLUSTER_NAME}={key.name}")
     yield Command(title="List its Machines", command=f"kubectl -n {namespace} get {_MACHINES} -l {label}")
@@ -120,13 +120,13 @@ def _machine_commands(machine: MachineRequestStatus, cluster: WorkloadClusterSta
         yield Command(
             title="Delete the Machine without preparing its node",
             command=f"kubectl -n {namespace} label {_MACHINES} {name} {clusterapi.ENABLED}-",
-            why="the hub stops handling this Machine, and Cluster API deletes it at once",
+            reason="the hub stops handling this Machine, and Cluster API deletes it at once",
         )
     if not is_deletion:
         yield Command(
             title="End the maintenance" if machine.is_approved else "Withdraw the request",
             command=f"kubectl -n {namespace} label {_MACHINES} {name} {clusterapi.MAINTENANCE}-",
-            why="the profile of its node then returns the node to service",
+            reason="the profile of its node then returns the node to service",
         )
     yield Command(
         title="Show the Machine and its conditions", command=f"kubectl -n {namespace} describe {_MACHINES} {name}"
@@ -139,13 +139,13 @@ def _approval_commands(machine: MachineRequestStatus, key: ClusterKey) -> Iterat
     yield Command(
         title="Why it waits",
         command=f"haulout why {node} --kubeconfig {file}",
-        why="shows what the profiles of its node wait for; “Get its kubeconfig and test it” writes the kubeconfig",
+        reason="shows what the profiles of its node wait for; “Get its kubeconfig and test it” writes the kubeconfig",
     )
     label = clusterapi.APPROVE_DELETION if is_deletion else clusterapi.APPROVE_MAINTENANCE
     yield Command(
         title="Approve it by hand",
         command=f"kubectl --kubeconfig {file} label node {node} {label}={clusterapi.TRUE}",
-        why="the hub then does not wait for the profiles of the node"
+        reason="the hub then does not wait for the profiles of the node"
         + (": Cluster API drains it" if is_deletion else ", nor drains it"),
     )
 

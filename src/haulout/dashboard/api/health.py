@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from haulout.api.objects import Lease
-from haulout.dashboard.api.types import CallHealth, LeaseHealth, QueueHealth, WatchHealth
+from haulout.dashboard.api.types import LeaseHealth, QueueHealth, RequestHealth, WatchHealth
 from haulout.kube.informer import Informer
 from haulout.kube.metrics import KubeMetrics, RequestMetrics, RequestSeries
 from haulout.kube.workqueue import WorkQueue
@@ -31,7 +31,7 @@ def queues(meters: KubeMetrics) -> tuple[QueueHealth, ...]:
     return tuple(found[name] for name in sorted(found))
 
 
-def calls(recorded: RequestMetrics, *, now: float) -> tuple[CallHealth, ...]:
+def calls(recorded: RequestMetrics, *, now: float) -> tuple[RequestHealth, ...]:
     """Return latency and errors of the API server, the most frequent calls first; `now` is monotonic."""
     found = sorted(
         (_call(item, now) for item in recorded.all()), key=lambda item: (-item.count, item.verb, item.resource)
@@ -60,9 +60,9 @@ def _watch(cache: Informer[Any]) -> WatchHealth:
         resource=str(cache.resource),
         is_synced=health.has_synced,
         objects=len(cache),
-        heard=health.last_received_at,
+        last_response=health.last_received_at,
         problem=missing or health.problem or "",
-        misfits=misfits,
+        undecodable_objects=misfits,
     )
 
 
@@ -87,8 +87,8 @@ def _seconds(queue: WorkQueue[Any]) -> float:
     return round(queue.max_lag().total_seconds(), 6)
 
 
-def _call(series: RequestSeries, now: float) -> CallHealth:
-    return CallHealth(
+def _call(series: RequestSeries, now: float) -> RequestHealth:
+    return RequestHealth(
         verb=series.verb,
         resource=series.resource,
         count=series.count,

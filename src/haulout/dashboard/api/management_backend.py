@@ -28,21 +28,21 @@ from haulout.dashboard.api.types import (
     Banner,
     ClusterList,
     ClustersChanged,
-    ClusterTile,
+    ClusterSummary,
     Configuration,
-    Edit,
-    Fleet,
+    ConfigurationEdit,
+    ConfigurationPreview,
     Health,
     Hello,
     HistoryList,
+    Leader,
     Level,
     Mode,
     NodeDetail,
+    NodeList,
     NoticeList,
-    Replica,
     Summary,
     Timeline,
-    WhatIf,
 )
 from haulout.dashboard.stream.broadcaster import Broadcaster, Subscriber, encode_event
 from haulout.errors import KubeError
@@ -80,7 +80,7 @@ class ManagementBackend:
         read_uses: Callable[[], Awaitable[tuple[LimitUsage, ...]]] | None = None,
     ) -> None:
         self.broadcaster = Broadcaster()
-        self.tiles: dict[str, ClusterTile] = {}
+        self.tiles: dict[str, ClusterSummary] = {}
         self._clock = client.clock
         self._clusters = clusters
         self._operator_info = operator_info
@@ -129,10 +129,10 @@ class ManagementBackend:
 
     # Requests that a hub cannot answer
 
-    async def fleet(self) -> Fleet:
+    async def fleet(self) -> NodeList:
         """Return no nodes: they are in other clusters."""
         await self._wait_ready()
-        return Fleet(revision=self.broadcaster.revision, total=0, nodes=())
+        return NodeList(revision=self.broadcaster.revision, total=0, nodes=())
 
     async def detail(self, name: str) -> NodeDetail | None:
         """Return None: a hub has no nodes."""
@@ -163,7 +163,7 @@ class ManagementBackend:
         """Raise `HttpError`."""
         raise _not_on_management_cluster("no configuration")
 
-    async def check(self, edit: Edit) -> WhatIf:
+    async def check(self, edit: ConfigurationEdit) -> ConfigurationPreview:
         """Raise `HttpError`."""
         del edit
         raise _not_on_management_cluster("no configuration")
@@ -212,7 +212,7 @@ class ManagementBackend:
             changed = tuple(cluster for key, cluster in sorted(self.tiles.items()) if before.get(key) != cluster)
             gone = tuple(sorted(set(before) - set(self.tiles)))
             if changed or gone:
-                change = ClustersChanged(revision=self.broadcaster.next_revision(), changed=changed, gone=gone)
+                change = ClustersChanged(revision=self.broadcaster.next_revision(), changed=changed, deleted=gone)
                 self.broadcaster.publish("clusters", change)
         summary = self._summarize()
         if summary != self._summary and self._refreshed.is_set():
@@ -233,12 +233,12 @@ class ManagementBackend:
 
     def _summarize(self) -> Summary:
         problem = (
-            (Banner(level=Level.WARNING, text=self._budget_problem, page="health"),) if self._budget_problem else ()
+            (Banner(level=Level.WARNING, message=self._budget_problem, page="health"),) if self._budget_problem else ()
         )
         return Summary(
             version=__version__,
             cluster=self._operator_info.cluster,
-            leader=Replica(identity=self._operator_info.identity, since=self._operator_info.since),
+            leader=Leader(identity=self._operator_info.identity, since=self._operator_info.since),
             budgets=budget_uses(self._uses),
             banners=(*problem, *self._operator_info.banners(), *cluster_banners(self.tiles.values())),
             mode=Mode.MANAGEMENT,

@@ -28,18 +28,18 @@ from haulout.dashboard.api.operator_info import OperatorInfo
 from haulout.dashboard.api.types import (
     ClusterList,
     Configuration,
-    Edit,
-    Fleet,
+    ConfigurationEdit,
+    ConfigurationPreview,
     Health,
     Hello,
     HistoryList,
+    Leader,
     NodeDetail,
+    NodeList,
     NodeState,
     NoticeList,
-    Replica,
     Summary,
     Timeline,
-    WhatIf,
 )
 from haulout.dashboard.stream.broadcaster import Broadcaster, Subscriber, encode_event
 from haulout.dashboard.stream.tile_cache import REFRESH_INTERVAL, TileCache
@@ -53,7 +53,7 @@ _MAX_UNCACHED = 100
 class OperatorBackend(Protocol):
     """The answers about the operator itself."""
 
-    async def timeline(self, query: TimelineQuery, fleet: Fleet) -> Timeline:
+    async def timeline(self, query: TimelineQuery, fleet: NodeList) -> Timeline:
         """Return past, current and coming maintenance."""
         ...
 
@@ -61,7 +61,7 @@ class OperatorBackend(Protocol):
         """Return the configuration of profiles."""
         ...
 
-    async def check(self, edit: Edit) -> WhatIf:
+    async def check(self, edit: ConfigurationEdit) -> ConfigurationPreview:
         """Return what would change with another configuration."""
         ...
 
@@ -73,7 +73,7 @@ class OperatorBackend(Protocol):
 class NoOperatorBackend:
     """Answers nothing about the operator."""
 
-    async def timeline(self, query: TimelineQuery, fleet: Fleet) -> Timeline:
+    async def timeline(self, query: TimelineQuery, fleet: NodeList) -> Timeline:
         """Raise `HttpError`."""
         del query, fleet
         raise HttpError("there is no timeline here", HTTPStatus.NOT_IMPLEMENTED)
@@ -82,7 +82,7 @@ class NoOperatorBackend:
         """Raise `HttpError`."""
         raise HttpError("the configuration is not available here", HTTPStatus.NOT_IMPLEMENTED)
 
-    async def check(self, edit: Edit) -> WhatIf:
+    async def check(self, edit: ConfigurationEdit) -> ConfigurationPreview:
         """Raise `HttpError`."""
         del edit
         raise HttpError("configuration checks are not available here", HTTPStatus.NOT_IMPLEMENTED)
@@ -125,7 +125,7 @@ class NodeBackend:
     async def summary(self) -> Summary:
         return msgspec.structs.replace(await self.tile_cache.summary(), time=self._clock.now())
 
-    async def fleet(self) -> Fleet:
+    async def fleet(self) -> NodeList:
         return await self.tile_cache.fleet()
 
     async def detail(self, name: str) -> NodeDetail | None:
@@ -168,7 +168,7 @@ class NodeBackend:
     async def configuration(self) -> Configuration:
         return await self._operator.configuration()
 
-    async def check(self, edit: Edit) -> WhatIf:
+    async def check(self, edit: ConfigurationEdit) -> ConfigurationPreview:
         return await self._operator.check(edit)
 
     async def health(self) -> Health:
@@ -194,7 +194,7 @@ class NodeBackend:
         return Summary(
             version=__version__,
             cluster=self._operator_info.cluster,
-            leader=Replica(identity=self._operator_info.identity, since=self._operator_info.since),
+            leader=Leader(identity=self._operator_info.identity, since=self._operator_info.since),
             total=len(tiles),
             counts={state: number for state, number in sorted(tile_cache.counts.items()) if number},
             zones=tuple(sorted({tile.zone for tile in tiles if tile.zone})),

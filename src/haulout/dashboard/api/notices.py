@@ -3,8 +3,9 @@
 from collections.abc import Iterable
 from datetime import UTC, datetime
 
-from haulout.api.maintenancenotice import MaintenanceNotice, NoticeCondition, NoticeHistoryEntry, NoticePhase, phase_at
-from haulout.dashboard.api.types import Happening, Notice, NoticeList
+from haulout.api.maintenancenotice import MaintenanceNotice, NoticeCondition, NoticePhase, phase_at
+from haulout.api.maintenancenotice import NoticeHistoryEntry as StoredEntry
+from haulout.dashboard.api.types import Notice, NoticeHistoryEntry, NoticeList
 
 _NEVER = datetime.max.replace(tzinfo=UTC)
 _BOOLEANS = {"True": True, "False": False}
@@ -28,10 +29,10 @@ def notice_to_api(notice: MaintenanceNotice, *, now: datetime) -> Notice:
         drain_at=status.drain_at,
         predicted_drain_seconds=status.predicted_drain_seconds,
         is_on_time=None if on_time is None else _BOOLEANS.get(on_time.status),
-        on_time="" if on_time is None else on_time.message,
+        on_time_message="" if on_time is None else on_time.message,
         reschedulable=spec.reschedulable,
         rescheduled="" if rescheduled is None else rescheduled.message,
-        history=tuple(_happening(entry, since=_created_at(notice, now)) for entry in reversed(status.history)),
+        history=tuple(_history_entry(entry, since=_created_at(notice, now)) for entry in reversed(status.history)),
     )
 
 
@@ -66,5 +67,5 @@ def _created_at(notice: MaintenanceNotice, now: datetime) -> datetime:
     return notice.metadata.creation_timestamp or now
 
 
-def _happening(entry: NoticeHistoryEntry, *, since: datetime) -> Happening:
-    return Happening(time=entry.time or since, what=entry.what, by=entry.who)
+def _history_entry(entry: StoredEntry, *, since: datetime) -> NoticeHistoryEntry:
+    return NoticeHistoryEntry(time=entry.time or since, message=entry.message, reporter=entry.reporter)

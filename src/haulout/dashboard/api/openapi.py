@@ -83,7 +83,7 @@ _HISTORY_PARAMETERS = (
     Parameter(name="to", text="entries before this time", schema=_INSTANT),
     Parameter(name="node", text="only these nodes", is_list=True),
     Parameter(
-        name="what", text="only entries about one of these, such as profile or NodeMaintenance/patch", is_list=True
+        name="object", text="only entries about one of these, such as profile or NodeMaintenance/patch", is_list=True
     ),
     Parameter(name="q", text="only entries that contain all of these words"),
 )
@@ -95,7 +95,7 @@ ENDPOINTS = (
         method="get",
         path="/nodes",
         text="A tile for each node",
-        answer=types.Fleet,
+        answer=types.NodeList,
         parameters=_NODE_FILTER_PARAMETERS,
         statuses=(400,),
     ),
@@ -156,8 +156,8 @@ ENDPOINTS = (
         method="post",
         path="/configuration/check",
         text="Preview what another file would change; changes nothing",
-        answer=types.WhatIf,
-        body=types.Edit,
+        answer=types.ConfigurationPreview,
+        body=types.ConfigurationEdit,
         statuses=(400, 408, 413, 415),
     ),
     Endpoint(method="get", path="/health", text="Health of the leader", answer=types.Health),
@@ -179,10 +179,10 @@ ENDPOINTS = (
     ),
     Endpoint(
         method="post",
-        path="/acts",
+        path="/actions",
         text="Execute an action as the caller",
-        answer=types.Done,
-        body=types.Act,
+        answer=types.ActionResponse,
+        body=types.Action,
         parameters=(
             Parameter(
                 name="X-Haulout-Csrf",

@@ -36,7 +36,7 @@ def timeline_query(query: Query) -> TimelineQuery:
 
 
 def history_query(query: Query) -> HistoryQuery:
-    _refuse_unknown(query, ("from", "to", "node", "what", "q", "limit"))
+    _refuse_unknown(query, ("from", "to", "node", "object", "q", "limit"))
     since, until = _instant(query, "from"), _instant(query, "to")
     if since is not None and until is not None and since >= until:
         raise bad_request("`from` must be before `to`")
@@ -44,7 +44,7 @@ def history_query(query: Query) -> HistoryQuery:
         since=since,
         until=until,
         nodes=frozenset(_values(query, "node")),
-        what=frozenset(_values(query, "what")),
+        objects=frozenset(_values(query, "object")),
         terms=_search_terms(query),
         limit=_limit(query),
     )

@@ -17,7 +17,7 @@ from datetime import datetime
 
 from haulout.core.clock import Clock
 from haulout.core.redaction import redact_known_patterns
-from haulout.dashboard.api.types import Level, Trouble
+from haulout.dashboard.api.types import Level, LoggedWarning
 
 MAX_ENTRIES = 50
 _MAX_TEXT_LENGTH = 2_000  # characters
@@ -68,12 +68,14 @@ class RecentWarnings(logging.Handler):
         if len(self._entries) > MAX_ENTRIES:
             self._entries.popitem(last=False)
 
-    def to_api(self, redact: Callable[[str], str] = redact_known_patterns) -> tuple[Trouble, ...]:
+    def to_api(self, redact: Callable[[str], str] = redact_known_patterns) -> tuple[LoggedWarning, ...]:
         """Return the entries, the newest first; `redact` removes secrets."""
         with self.lock or _no_lock():  # other threads may log
             entries = [*self._entries.values()]
         return tuple(
-            Trouble(time=entry.at, level=entry.level, text=redact_known_patterns(redact(entry.text)), count=entry.count)
+            LoggedWarning(
+                time=entry.at, level=entry.level, message=redact_known_patterns(redact(entry.text)), count=entry.count
+            )
             for entry in reversed(entries)
         )
 

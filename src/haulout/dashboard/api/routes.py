@@ -25,7 +25,7 @@ from haulout.dashboard.api.forwarder import LeaderForwarder
 from haulout.dashboard.api.openapi import document
 from haulout.dashboard.api.request_body import read_body
 from haulout.dashboard.api.responses import cacheable_response, encode, problem_response, uncached_response
-from haulout.dashboard.api.types import ApiType, AuthMode, Edit, Fleet, Session, Summary
+from haulout.dashboard.api.types import ApiType, AuthMode, ConfigurationEdit, NodeList, Session, Summary
 from haulout.dashboard.server import FORWARDED_HEADER
 from haulout.dashboard.stream.stream_limits import StreamLimiter
 
@@ -85,7 +85,7 @@ class ApiHandler:
         if backend is None:
             return await self.forwarder.forward(request, body)
         try:
-            edit = msgspec.json.decode(body, type=Edit)
+            edit = msgspec.json.decode(body, type=ConfigurationEdit)
         except msgspec.MsgspecError as error:
             raise query.bad_request(f'expected {{"text": "…"}}: {error}') from None
         return uncached_response(await backend.check(edit))
@@ -215,14 +215,14 @@ async def _summary(backend: Backend, request: web.Request) -> ApiType:
     query.require_no_parameters(request.query)
     found = await backend.summary()
     # A leader that gets a forwarded request is not the replica that the user's browser asked.
-    leader = msgspec.structs.replace(found.leader, is_asked=FORWARDED_HEADER not in request.headers)
+    leader = msgspec.structs.replace(found.leader, is_this_replica=FORWARDED_HEADER not in request.headers)
     return msgspec.structs.replace(found, leader=leader)
 
 
 async def _nodes(backend: Backend, request: web.Request) -> ApiType:
     node_filter = query.nodes_query(request.query)
     fleet = await backend.fleet()
-    return Fleet(revision=fleet.revision, total=fleet.total, nodes=node_filter.apply(fleet.nodes))
+    return NodeList(revision=fleet.revision, total=fleet.total, nodes=node_filter.apply(fleet.nodes))
 
 
 async def _node(backend: Backend, request: web.Request) -> ApiType:

@@ -1,18 +1,18 @@
 """Requests and responses of `/api/v2`: values, and nothing else. The OpenAPI document is generated from them.
 
     GET  /api/v2/summary                 Summary: counts, budgets, banners, the leader
-    GET  /api/v2/nodes                   Fleet: a tile for each node; filters: ?state= &zone= &pool= &profile= &q=
+    GET  /api/v2/nodes                   NodeList: a summary of each node; filters: ?state= &zone= &pool= &profile= &q=
     GET  /api/v2/nodes/NAME              NodeDetail: all details of one node
     GET  /api/v2/timeline                Timeline; ?from= &to= and the filters of nodes
     GET  /api/v2/notices                 NoticeList
     GET  /api/v2/clusters                ClusterList: of a hub, the workload clusters
     GET  /api/v2/configuration           Configuration: the file in force, and errors in the current one
-    POST /api/v2/configuration/check     Edit -> WhatIf: what would change with another file; changes nothing
+    POST /api/v2/configuration/check     ConfigurationEdit -> ConfigurationPreview: what would change with another file
     GET  /api/v2/health                  Health of the leader
     GET  /api/v2/session                 Session: the user, and the allowed actions
     POST /api/v2/session                 Login -> Session: log a browser in
     DELETE /api/v2/session               Session: log a browser out
-    POST /api/v2/acts                    Act -> Done
+    POST /api/v2/actions                 Action -> ActionResponse
     GET  /api/v2/events                  server-sent events: hello, summary, nodes, notices, node, clusters, reset
     GET  /api/v2/openapi.json            the OpenAPI document
 
@@ -60,14 +60,14 @@ class NodeState(StrEnum):
     RECOVERING = "recovering"  # maintenance is over, and the node is not yet back in its previous state
 
 
-class Tile(ApiType, frozen=True):
+class NodeSummary(ApiType, frozen=True):
     """A node on the map."""
 
     name: str
     state: NodeState
     since: datetime | None = None  # when the node entered the state, as far as known
-    why: str = ""  # in a line: what happens, or what the node waits for, and what blocks it
-    at: datetime | None = None  # the next relevant instant: a start, a deadline, a reconcile
+    message: str = ""  # in a line: what happens, or what the node waits for, and what blocks it
+    next_at: datetime | None = None  # the next relevant instant: a start, a deadline, a reconcile
     progress: int | None = None  # of a drain, in percent
     zone: str = ""
     pool: str = ""
@@ -80,12 +80,12 @@ class Tile(ApiType, frozen=True):
     labels: Mapping[str, str] = {}  # labels that the configuration selects for dashboards
 
 
-class Fleet(ApiType, frozen=True):
+class NodeList(ApiType, frozen=True):
     """All nodes, or the selected ones."""
 
     revision: str  # the state that later events change
     total: int  # number of all nodes
-    nodes: tuple[Tile, ...]
+    nodes: tuple[NodeSummary, ...]
 
 
 class Hello(ApiType, frozen=True):
@@ -100,8 +100,8 @@ class NodesChanged(ApiType, frozen=True):
     """The event `nodes`: changes to a `Fleet`."""
 
     revision: str
-    changed: tuple[Tile, ...] = ()
-    gone: tuple[str, ...] = ()
+    changed: tuple[NodeSummary, ...] = ()
+    deleted: tuple[str, ...] = ()
 
 
 # The header of every page
@@ -119,11 +119,11 @@ class Banner(ApiType, frozen=True):
     """A message on every page: an invalid configuration, no leader, an unreachable cloud."""
 
     level: Level
-    text: str
+    message: str
     page: str = ""  # the page with details: `configuration`, `health`, `notices`, `clusters`
 
 
-class BudgetUse(ApiType, frozen=True):
+class BudgetUsage(ApiType, frozen=True):
     """The usage of a budget."""
 
     name: str
@@ -134,12 +134,12 @@ class BudgetUse(ApiType, frozen=True):
     waiting: tuple[str, ...] = ()  # nodes on the waiting list; of a hub, clusters
 
 
-class Replica(ApiType, frozen=True):
+class Leader(ApiType, frozen=True):
     """The leader."""
 
     identity: str = ""  # empty: there is no leader
     since: datetime | None = None
-    is_asked: bool = False  # whether the replica that got the request is the leader
+    is_this_replica: bool = False  # whether the replica that got the request is the leader
 
 
 class Summary(ApiType, frozen=True):
@@ -147,13 +147,13 @@ class Summary(ApiType, frozen=True):
 
     version: str
     cluster: str = ""  # display name
-    leader: Replica = Replica()
+    leader: Leader = Leader()
     total: int = 0
     counts: Mapping[NodeState, int] = {}
     zones: tuple[str, ...] = ()
     pools: tuple[str, ...] = ()
     profiles: tuple[str, ...] = ()
-    budgets: tuple[BudgetUse, ...] = ()
+    budgets: tuple[BudgetUsage, ...] = ()
     banners: tuple[Banner, ...] = ()
     has_history: bool = False
     has_notices: bool = False
@@ -169,8 +169,8 @@ class Command(ApiType, frozen=True):
 
     title: str
     command: str
-    why: str = ""
-    act: "Act | None" = None  # the same as a request, if the dashboard offers it
+    reason: str = ""
+    action: "Action | None" = None  # the same as a request, if the dashboard offers it
 
 
 class Check(ApiType, frozen=True):
@@ -206,7 +206,7 @@ class ProfileState(ApiType, frozen=True):
     name: str
     state: str
     since: datetime | None = None
-    waits_for: str = ""  # a chain of triggers that has begun and not finished
+    waiting_for: str = ""  # a chain of triggers that has begun and not finished
     error: str = ""
     notifications: tuple[str, ...] = ()  # notification instances of the current state
     transitions: tuple[Transition, ...] = ()
@@ -220,52 +220,60 @@ class Blocker(ApiType, frozen=True):
     object: str = ""
     workload: str = ""  # the workload of the pod
     reason: str = ""
-    advice: str = ""
+    remedy: str = ""
     since: datetime | None = None
 
 
-class Drain(ApiType, frozen=True):
+class DrainSummary(ApiType, frozen=True):
     """A drain, running or finished."""
 
-    by: str  # initiator, as in annotations: `profile/os`, `NodeMaintenance/patch-n1`
+    owner: str  # initiator, as in annotations: `profile/os`, `NodeMaintenance/patch-n1`
     started: datetime | None = None
     deadline: datetime | None = None
     total: int = 0
-    gone: int = 0
-    leaving: int = 0
+    removed: int = 0
+    terminating: int = 0
     is_done: bool = False
-    words: str = ""  # what the drain waits for
-    pending: tuple[str, ...] = ()  # pods that have not left yet
+    message: str = ""  # what the drain waits for
+    pending_pods: tuple[str, ...] = ()  # pods that have not left yet
     blockers: tuple[Blocker, ...] = ()
 
 
-class Order(ApiType, frozen=True):
+class MaintenanceSummary(ApiType, frozen=True):
     """A NodeMaintenance."""
 
     name: str
     node: str
     reason: str = ""
     phase: str = ""
-    by: str = ""
+    requested_by: str = ""
     created: datetime | None = None
-    is_ending: bool = False
+    is_deleting: bool = False
     error: str = ""
-    place: int = 0  # in the waiting list of the budget
+    queue_position: int = 0  # in the waiting list of the budget
 
 
-class Happening(ApiType, frozen=True):
+class HistoryEntry(ApiType, frozen=True):
     """An entry of the history."""
 
     time: datetime
-    what: str
-    by: str = ""
-    before: str = ""
-    after: str = ""
+    object: str
+    requested_by: str = ""
+    from_: str = msgspec.field(name="from", default="")
+    to: str = ""
     since: datetime | None = None
-    why: str = ""
+    reason: str = ""
     result: str = ""
-    seconds: float | None = None  # duration of a drain
-    pods: int | None = None
+    drain_seconds: float | None = None  # duration of a drain
+    drain_pods: int | None = None
+
+
+class NoticeHistoryEntry(ApiType, frozen=True):
+    """A change of a notice."""
+
+    time: datetime
+    message: str
+    reporter: str = ""  # the source that reported it, or `haulout`
 
 
 class Notice(ApiType, frozen=True):
@@ -285,13 +293,13 @@ class Notice(ApiType, frozen=True):
     drain_at: datetime | None = None
     predicted_drain_seconds: int = 0
     is_on_time: bool | None = None
-    on_time: str = ""  # the reason, in words
+    on_time_message: str = ""
     reschedulable: bool = False
     rescheduled: str = ""
-    history: tuple[Happening, ...] = ()
+    history: tuple[NoticeHistoryEntry, ...] = ()
 
 
-class NodeFact(ApiType, frozen=True):
+class NodeCondition(ApiType, frozen=True):
     """A condition of a node."""
 
     type: str
@@ -304,22 +312,22 @@ class NodeFact(ApiType, frozen=True):
 class NodeDetail(ApiType, frozen=True):
     """All details of a node."""
 
-    tile: Tile
+    summary: NodeSummary
     uid: str = ""
     provider_id: str = msgspec.field(name="providerID", default="")
     kubelet: str = ""
     created: datetime | None = None
     labels: Mapping[str, str] = {}
     taints: tuple[str, ...] = ()
-    conditions: tuple[NodeFact, ...] = ()
+    conditions: tuple[NodeCondition, ...] = ()
     profiles: tuple[ProfileState, ...] = ()
     problem: str = ""  # why profiles do nothing about the node
-    next_look: datetime | None = None
-    wakes_on: tuple[str, ...] = ()  # in words
-    drains: tuple[Drain, ...] = ()
-    orders: tuple[Order, ...] = ()
+    next_reconcile: datetime | None = None
+    requeue_on: tuple[str, ...] = ()  # in words
+    drains: tuple[DrainSummary, ...] = ()
+    maintenances: tuple[MaintenanceSummary, ...] = ()
     notices: tuple[Notice, ...] = ()
-    history: tuple[Happening, ...] = ()  # the newest first
+    history: tuple[HistoryEntry, ...] = ()  # the newest first
     history_problem: str = ""  # why there is no history
     commands: tuple[Command, ...] = ()
 
@@ -327,7 +335,7 @@ class NodeDetail(ApiType, frozen=True):
 # The clusters of a hub
 
 
-class ClusterReach(StrEnum):
+class ClusterConnection(StrEnum):
     """Whether the hub can reach a workload cluster."""
 
     CONNECTING = "connecting"
@@ -344,44 +352,44 @@ class ClusterState(StrEnum):
     IN_MAINTENANCE = "in-maintenance"
 
 
-class MachineWhy(StrEnum):
+class MachineRequest(StrEnum):
     """Why a Machine is maintained."""
 
     DELETION = "deletion"
     MAINTENANCE = "maintenance"
 
 
-class MachineTile(ApiType, frozen=True):
+class MachineSummary(ApiType, frozen=True):
     """A Machine with requested or running maintenance."""
 
     name: str
-    why: MachineWhy
+    request: MachineRequest
     node: str = ""
     is_approved: bool = False  # its node is ready
-    reason: str = ""  # in a line: what it waits for, and what blocks it
+    message: str = ""  # in a line: what it waits for, and what blocks it
     since: datetime | None = None  # when it was requested, as far as known
-    until: datetime | None = None  # the timeout of the approval
+    deadline: datetime | None = None  # the timeout of the approval
     commands: tuple[Command, ...] = ()
 
 
-class ClusterTile(ApiType, frozen=True):
+class ClusterSummary(ApiType, frozen=True):
     """A workload cluster with enabled Machines."""
 
     key: str  # `namespace/name`
-    reach: ClusterReach
+    connection: ClusterConnection
     state: ClusterState
-    why: str = ""  # why it is unreachable
+    message: str = ""  # why it is unreachable
     since: datetime | None = None  # of this reach
-    heard: datetime | None = None  # the last response
+    last_response: datetime | None = None  # the last response
     server: str = ""  # URL of its API server
     version: str = ""  # of Kubernetes
     machines: int = 0
     enabled: int = 0  # number of enabled Machines
     nodes: int = 0  # number of known nodes
-    is_leaving: bool = False  # it is being deleted
+    is_deleting: bool = False  # it is being deleted
     active_count: int = 0  # number of Machines with requested or running maintenance
-    active: tuple[MachineTile, ...] = ()  # the first 50 of them, by name
-    waits_for: str = ""  # why its maintenance must not begin yet
+    active: tuple[MachineSummary, ...] = ()  # the first 50 of them, by name
+    waiting_for: str = ""  # why its maintenance must not begin yet
     budgets: tuple[str, ...] = ()  # names of budgets in which it holds a slot
     commands: tuple[Command, ...] = ()
 
@@ -391,15 +399,15 @@ class ClusterList(ApiType, frozen=True):
 
     revision: str
     total: int
-    clusters: tuple[ClusterTile, ...]
+    clusters: tuple[ClusterSummary, ...]
 
 
 class ClustersChanged(ApiType, frozen=True):
     """The event `clusters`: changes to a `ClusterList`."""
 
     revision: str
-    changed: tuple[ClusterTile, ...] = ()
-    gone: tuple[str, ...] = ()  # keys
+    changed: tuple[ClusterSummary, ...] = ()
+    deleted: tuple[str, ...] = ()  # keys
 
 
 # The timeline
@@ -410,7 +418,7 @@ class SpanKind(StrEnum):
 
     NOTICE = "notice"
     PROFILE = "profile"  # a profile was in a state other than operational
-    ORDER = "order"  # a NodeMaintenance
+    MAINTENANCE = "maintenance"  # a NodeMaintenance
     DRAIN = "drain"
     WINDOW = "window"  # maintenance may begin
     BLACKOUT = "blackout"  # maintenance must not begin
@@ -424,7 +432,7 @@ class Span(ApiType, frozen=True):
     start: datetime
     end: datetime | None = None  # None: unknown yet
     state: str = ""  # a phase of a notice, a state of a profile, a result of a drain
-    why: str = ""
+    message: str = ""
 
 
 class TimelineRow(ApiType, frozen=True):
@@ -447,7 +455,7 @@ class Timeline(ApiType, frozen=True):
     problem: str = ""  # why something is missing, such as the history
 
 
-class HistoryEntry(Happening, frozen=True, kw_only=True):
+class NodeHistoryEntry(HistoryEntry, frozen=True, kw_only=True):
     """A history entry with its node."""
 
     node: str
@@ -458,7 +466,7 @@ class HistoryEntry(Happening, frozen=True, kw_only=True):
 class HistoryList(ApiType, frozen=True):
     """The history of all nodes."""
 
-    entries: tuple[HistoryEntry, ...]  # the newest first
+    entries: tuple[NodeHistoryEntry, ...]  # the newest first
     total: int = 0  # number of entries without the limit
 
 
@@ -474,7 +482,7 @@ class NoticesChanged(ApiType, frozen=True):
 
     revision: str
     changed: tuple[Notice, ...] = ()
-    gone: tuple[str, ...] = ()
+    deleted: tuple[str, ...] = ()
 
 
 # The configuration
@@ -489,7 +497,7 @@ class Finding(ApiType, frozen=True):
     level: Level = Level.CRITICAL
 
 
-class ProfileText(ApiType, frozen=True):
+class ProfileDescription(ApiType, frozen=True):
     """A profile, in words."""
 
     name: str
@@ -505,16 +513,16 @@ class Configuration(ApiType, frozen=True):
     is_in_force: bool = True  # False: `findings` say why, and `in_force` is in force instead
     in_force: str = ""  # the last valid content, if the current one is invalid
     findings: tuple[Finding, ...] = ()
-    profiles: tuple[ProfileText, ...] = ()
+    profiles: tuple[ProfileDescription, ...] = ()
 
 
-class Edit(ApiType, frozen=True, forbid_unknown_fields=True):
+class ConfigurationEdit(ApiType, frozen=True, forbid_unknown_fields=True):
     """Another content of the file."""
 
     text: str
 
 
-class Change(ApiType, frozen=True):
+class ConfigurationChange(ApiType, frozen=True):
     """A difference for some nodes."""
 
     text: str
@@ -523,14 +531,14 @@ class Change(ApiType, frozen=True):
     count: int = 0
 
 
-class WhatIf(ApiType, frozen=True):
+class ConfigurationPreview(ApiType, frozen=True):
     """The effects of an edit."""
 
-    is_good: bool
+    is_valid: bool
     findings: tuple[Finding, ...] = ()
-    changes: tuple[Change, ...] = ()
-    looked_at: int = 0  # number of nodes evaluated
-    profiles: tuple[ProfileText, ...] = ()
+    changes: tuple[ConfigurationChange, ...] = ()
+    evaluated_nodes: int = 0  # number of nodes evaluated
+    profiles: tuple[ProfileDescription, ...] = ()
 
 
 # Health
@@ -542,9 +550,9 @@ class WatchHealth(ApiType, frozen=True):
     resource: str
     is_synced: bool
     objects: int = 0
-    heard: datetime | None = None
+    last_response: datetime | None = None
     problem: str = ""
-    misfits: Mapping[str, str] = {}
+    undecodable_objects: Mapping[str, str] = {}
 
 
 class QueueHealth(ApiType, frozen=True):
@@ -555,7 +563,7 @@ class QueueHealth(ApiType, frozen=True):
     worst_lag_seconds: float = 0  # recently
 
 
-class CallHealth(ApiType, frozen=True):
+class RequestHealth(ApiType, frozen=True):
     """Latency and errors of API server requests."""
 
     verb: str
@@ -566,21 +574,21 @@ class CallHealth(ApiType, frozen=True):
     worst_seconds: float = 0  # recently
 
 
-class PartHealth(ApiType, frozen=True):
+class ComponentHealth(ApiType, frozen=True):
     """A component of the operator that fails alone: profiles, notices, a source."""
 
     name: str
-    is_well: bool
-    text: str = ""
-    heard: datetime | None = None
+    is_healthy: bool
+    message: str = ""
+    last_response: datetime | None = None
 
 
-class Trouble(ApiType, frozen=True):
+class LoggedWarning(ApiType, frozen=True):
     """A logged warning or error."""
 
     time: datetime
     level: Level
-    text: str
+    message: str
     count: int = 1
 
 
@@ -607,15 +615,15 @@ class Health(ApiType, frozen=True):
     leases: tuple[LeaseHealth, ...] = ()
     watches: tuple[WatchHealth, ...] = ()
     queues: tuple[QueueHealth, ...] = ()
-    calls: tuple[CallHealth, ...] = ()
-    parts: tuple[PartHealth, ...] = ()
-    troubles: tuple[Trouble, ...] = ()  # the newest first
+    requests: tuple[RequestHealth, ...] = ()
+    components: tuple[ComponentHealth, ...] = ()
+    warnings: tuple[LoggedWarning, ...] = ()  # the newest first
 
 
 # Users and actions
 
 
-class ActKind(StrEnum):
+class ActionType(StrEnum):
     """An action in the dashboard."""
 
     APPROVE = "approve"  # give a node the label or annotation that a check of a profile waits for
@@ -625,10 +633,10 @@ class ActKind(StrEnum):
     CANCEL = "cancel"  # delete a NodeMaintenance, which returns the node to service; or cancel a notice of a user
 
 
-class Act(ApiType, frozen=True, forbid_unknown_fields=True):
+class Action(ApiType, frozen=True, forbid_unknown_fields=True):
     """A requested action."""
 
-    act: ActKind
+    action: ActionType
     node: str = ""
     profile: str = ""  # for approve
     check: str = ""  # for approve: the instance
@@ -638,10 +646,10 @@ class Act(ApiType, frozen=True, forbid_unknown_fields=True):
     until: datetime | None = None  # for hold
 
 
-class Done(ApiType, frozen=True):
+class ActionResponse(ApiType, frozen=True):
     """The result of an action."""
 
-    text: str
+    message: str
     command: str = ""  # the equivalent command
 
 
@@ -666,5 +674,5 @@ class Session(ApiType, frozen=True):
     user: str = ""  # empty: not authenticated
     groups: tuple[str, ...] = ()
     may_read: bool = False
-    acts: tuple[ActKind, ...] = ()  # allowed actions, as far as known in advance
+    actions: tuple[ActionType, ...] = ()  # allowed actions, as far as known in advance
     csrf: str = ""  # CSRF token to send with each action, as the header X-Haulout-Csrf

@@ -13,7 +13,7 @@ from haulout.api.maintenancenotice import MAINTENANCE_NOTICES
 from haulout.api.nodemaintenance import NODE_MAINTENANCES
 from haulout.api.resources import NODES, Resource
 from haulout.core.clock import Clock
-from haulout.dashboard.api.types import ActKind
+from haulout.dashboard.api.types import ActionType
 from haulout.dashboard.auth.user_clients import Caller, UserClients
 from haulout.errors import KubeError, Unauthorized
 from haulout.httpserver.delegated_auth import ExpiringCache, User
@@ -32,12 +32,12 @@ def _write(verb: str, resource: Resource[Any]) -> Permission:
 
 
 # Any of them suffices to offer the action.
-REQUIRED_WRITES: Mapping[ActKind, tuple[Permission, ...]] = {
-    ActKind.APPROVE: (_write("patch", NODES),),
-    ActKind.HOLD: (_write("patch", NODES),),
-    ActKind.RELEASE: (_write("patch", NODES),),
-    ActKind.START: (_write("create", NODE_MAINTENANCES),),
-    ActKind.CANCEL: (_write("delete", NODE_MAINTENANCES), _write("patch", MAINTENANCE_NOTICES)),
+REQUIRED_WRITES: Mapping[ActionType, tuple[Permission, ...]] = {
+    ActionType.APPROVE: (_write("patch", NODES),),
+    ActionType.HOLD: (_write("patch", NODES),),
+    ActionType.RELEASE: (_write("patch", NODES),),
+    ActionType.START: (_write("create", NODE_MAINTENANCES),),
+    ActionType.CANCEL: (_write("delete", NODE_MAINTENANCES), _write("patch", MAINTENANCE_NOTICES)),
 }
 
 
@@ -51,10 +51,10 @@ class AllowedActions:
 
     def __init__(self, clock: Clock, delegation: UserClients) -> None:
         self._delegation = delegation
-        self._cache: ExpiringCache[User, tuple[ActKind, ...]] = ExpiringCache(clock, max_size=_MAX_CACHED)
+        self._cache: ExpiringCache[User, tuple[ActionType, ...]] = ExpiringCache(clock, max_size=_MAX_CACHED)
         self._logged_problem = ""
 
-    async def for_caller(self, caller: Caller) -> tuple[ActKind, ...]:
+    async def for_caller(self, caller: Caller) -> tuple[ActionType, ...]:
         """Return the allowed actions of a user."""
         user = caller.user
         if (cached := self._cache.get(user)) is not None:
@@ -77,6 +77,6 @@ class AllowedActions:
         self._logged_problem = problem
 
 
-def _permitted(allowed: Iterable[Permission]) -> tuple[ActKind, ...]:
+def _permitted(allowed: Iterable[Permission]) -> tuple[ActionType, ...]:
     granted = frozenset(allowed)
     return tuple(act for act, writes in REQUIRED_WRITES.items() if granted.intersection(writes))

@@ -42,7 +42,7 @@ PUBLIC_ROUTES = frozenset(
         f"{ROOT}{{rest}}",
         f"{ROOT}/openapi.json",
         f"{ROOT}/session",
-        f"{ROOT}/acts",
+        f"{ROOT}/actions",
     }
 )
 

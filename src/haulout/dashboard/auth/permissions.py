@@ -4,10 +4,11 @@ A user with a token acts with that token, which needs no permission of ours. For
 separate ServiceAccount `haulout-dashboard` may impersonate users; the operator may only request its token. That account
 has one of two sets of permissions:
 
-- narrow: it may impersonate only for the writes of dashboard actions, and never a cluster administrator
+- constrained: it may impersonate only for the writes of dashboard actions, and never a cluster administrator
   (`impersonate-on:…`, Kubernetes 1.36 and later; older servers refuse it, because they do not know these verbs).
   Users of OpenShift tokens with scopes cannot act then;
-- wide: it may impersonate anyone for anything, on every version. Its token is as powerful as all users together.
+- unrestricted: it may impersonate anyone for anything, on every version. Its token is as powerful as all users
+  together.
 """
 
 from collections.abc import Mapping
@@ -32,8 +33,8 @@ _READ = ["get", "list", "watch"]
 class Impersonation(StrEnum):
     """What the account may do when it impersonates."""
 
-    NARROW = "narrow"
-    WIDE = "wide"
+    CONSTRAINED = "constrained"
+    UNRESTRICTED = "unrestricted"
 
 
 def operator_permissions(namespace: str) -> tuple[Permission, ...]:
@@ -43,7 +44,7 @@ def operator_permissions(namespace: str) -> tuple[Permission, ...]:
 
 def permissions(mode: Impersonation) -> tuple[Permission, ...]:
     """Return the permissions of the account."""
-    if mode is Impersonation.WIDE:
+    if mode is Impersonation.UNRESTRICTED:
         return (
             *(Permission(("impersonate",), "", item, None, _WHY) for item in ("users", "groups", "serviceaccounts")),
             Permission(("impersonate",), _AUTHENTICATION, _SCOPES, None, _WHY),

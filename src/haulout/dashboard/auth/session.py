@@ -1,4 +1,4 @@
-"""The routes for sessions and actions: `/api/v2/session` and `/api/v2/acts`.
+"""The routes for sessions and actions: `/api/v2/session` and `/api/v2/actions`.
 
 Actions have stricter checks than reads: the same origin, a CSRF token, and a rate limit per user.
 """
@@ -18,7 +18,7 @@ from haulout.dashboard.api.backend import HttpError
 from haulout.dashboard.api.request_body import read_body
 from haulout.dashboard.api.responses import uncached_response
 from haulout.dashboard.api.routes import ROOT, handle_errors
-from haulout.dashboard.api.types import Act, ActKind, AuthMode, Done, Login, Session
+from haulout.dashboard.api.types import Action, ActionResponse, ActionType, AuthMode, Login, Session
 from haulout.dashboard.auth import cookies, csrf
 from haulout.dashboard.auth.middleware import AuthMiddleware, Requester
 from haulout.dashboard.auth.rate_limits import RateLimited
@@ -38,11 +38,11 @@ _FORBIDDEN = HTTPStatus.FORBIDDEN
 class Executor(Protocol):
     """Executes actions of users."""
 
-    async def allowed_actions(self, caller: Caller) -> tuple[ActKind, ...]:
+    async def allowed_actions(self, caller: Caller) -> tuple[ActionType, ...]:
         """Return the actions that a user may execute, as far as known in advance."""
         ...
 
-    async def execute(self, action: Act, caller: Caller) -> Done:
+    async def execute(self, action: Action, caller: Caller) -> ActionResponse:
         """Execute an action as a user; raise `HttpError`."""
         ...
 
@@ -59,7 +59,7 @@ class SessionRoutes:
         app.router.add_get(f"{ROOT}/session", handle_errors(self._get_session))
         app.router.add_post(f"{ROOT}/session", handle_errors(self._log_in))
         app.router.add_delete(f"{ROOT}/session", handle_errors(self._log_out))
-        app.router.add_post(f"{ROOT}/acts", handle_errors(self._execute_action))
+        app.router.add_post(f"{ROOT}/actions", handle_errors(self._execute_action))
 
     async def _get_session(self, request: web.Request) -> web.StreamResponse:
         requester = await self._auth.authenticate(request)
@@ -114,7 +114,7 @@ class SessionRoutes:
         if not decision.is_allowed:  # otherwise the errors would reveal which objects exist
             raise HttpError(decision.reason, decision.status)
         self._check_rate_limit(requester.user)
-        action = _decode(await read_body(request, max_bytes=_MAX_BODY_BYTES), Act)
+        action = _decode(await read_body(request, max_bytes=_MAX_BODY_BYTES), Action)
         return uncached_response(await self._executor.execute(action, Caller(requester.user, requester.token)))
 
     def _check_rate_limit(self, user: User) -> None:
@@ -131,7 +131,7 @@ class SessionRoutes:
             user=user.name,
             groups=user.groups,
             may_read=decision.is_allowed,
-            acts=await self._executor.allowed_actions(Caller(user, requester.token)),
+            actions=await self._executor.allowed_actions(Caller(user, requester.token)),
             csrf=csrf.csrf_token(requester.csrf_key, user.name) if requester.csrf_key else "",
         )
 

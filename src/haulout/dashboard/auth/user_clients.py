@@ -88,8 +88,9 @@ class UserClients:
             raise ImpersonationUnavailable(
                 "users of the proxy cannot act: ServiceAccount "
                 f"{self._namespace}/{SERVICE_ACCOUNT}, or the right to get "
-                "its token, is missing; `haulout manifests --dashboard-auth proxy --dashboard-acts narrow` prints both;"
-                f" with the chart, set dashboard.acts ({error})"
+                "its token, is missing; "
+                "`haulout manifests --dashboard-auth proxy --dashboard-actions constrained` prints both;"
+                f" with the chart, set dashboard.actions ({error})"
             ) from error
         return found.status.token
 

@@ -247,7 +247,7 @@ function lost() {
   const { state, since, at, problem } = store.connection;
   if (state !== "reconnecting" || Date.now() - since < BREATH) return [];
   const stale = store.hasFleet ? ` The data shown is from ${clock(at)} UTC.` : "";
-  return [{ level: "critical", text: `No connection to the operator: ${problem}${stale} Trying again.`, page: "" }];
+  return [{ level: "critical", message: `No connection to the operator: ${problem}${stale} Trying again.`, page: "" }];
 }
 
 // Modules are loaded on demand: modules of another version may not work with the loaded ones.
@@ -255,13 +255,13 @@ function updated() {
   const version = store.summary?.version;
   begun ||= version;
   if (version === begun) return [];
-  return [{ level: "info", text: `The operator now runs version ${version}, and this page was loaded from version ${begun}.`, isOld: true }];
+  return [{ level: "info", message: `The operator now runs version ${version}, and this page was loaded from version ${begun}.`, isOld: true }];
 }
 
-function banner({ level, text, page, isOld }) {
-  if (isOld) return h("div", { class: ["banner", "level-info"] }, icon("info"), h("p", {}, text), h("a", { href: location.hash || "#/", onclick: () => location.reload() }, "Reload"));
+function banner({ level, message, page, isOld }) {
+  if (isOld) return h("div", { class: ["banner", "level-info"] }, icon("info"), h("p", {}, message), h("a", { href: location.hash || "#/", onclick: () => location.reload() }, "Reload"));
   const more = PAGES[page] && page !== context.route.page ? h("a", { href: format({ page }) }, `See ${PAGES[page].title.toLowerCase()}`) : null;
-  return h("div", { class: ["banner", `level-${level}`] }, icon(LEVEL_ICONS[level] ?? "info"), h("p", {}, h("bdi", {}, text)), more);
+  return h("div", { class: ["banner", `level-${level}`] }, icon(LEVEL_ICONS[level] ?? "info"), h("p", {}, h("bdi", {}, message)), more);
 }
 
 // Once a second, aligned with the clock; not while the tab is hidden.

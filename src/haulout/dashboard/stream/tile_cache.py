@@ -21,7 +21,15 @@ from haulout.dashboard.api.nodes.informers import Informers, InformerSubscriptio
 from haulout.dashboard.api.nodes.observation import NodeObservation
 from haulout.dashboard.api.nodes.tile import broken_tile, tile_of
 from haulout.dashboard.api.notices import notice_to_api as told_notice
-from haulout.dashboard.api.types import Fleet, NodeDetail, NodesChanged, NodeState, NoticesChanged, Summary, Tile
+from haulout.dashboard.api.types import (
+    NodeDetail,
+    NodeList,
+    NodesChanged,
+    NodeState,
+    NodeSummary,
+    NoticesChanged,
+    Summary,
+)
 from haulout.dashboard.stream.broadcaster import Broadcaster, encode_event
 
 log = logging.getLogger(__name__)
@@ -49,7 +57,7 @@ class TileCache:
         describe: Describe,
         interval: timedelta = REFRESH_INTERVAL,
     ) -> None:
-        self.tiles: dict[str, Tile] = {}
+        self.tiles: dict[str, NodeSummary] = {}
         self.counts: Counter[NodeState] = Counter()
         self.computed = 0  # number of computed tiles
         self._informers = informers
@@ -139,10 +147,10 @@ class TileCache:
             reason = self._informers.nodes.health().problem or "they are being read"
             raise HttpError(f"nodes are not known yet: {reason}") from None
 
-    async def fleet(self) -> Fleet:
+    async def fleet(self) -> NodeList:
         await self.wait_ready()
         nodes = tuple(tile for _, tile in sorted(self.tiles.items()))
-        return Fleet(revision=self._broadcaster.revision, total=len(nodes), nodes=nodes)
+        return NodeList(revision=self._broadcaster.revision, total=len(nodes), nodes=nodes)
 
     async def summary(self) -> Summary:
         await self.wait_ready()
@@ -198,8 +206,8 @@ class TileCache:
             self._due_at[name] = at
             heapq.heappush(self._due, (at, name))
 
-    async def _update_tiles(self, names: Iterable[str]) -> tuple[list[Tile], list[str]]:
-        changed: list[Tile] = []
+    async def _update_tiles(self, names: Iterable[str]) -> tuple[list[NodeSummary], list[str]]:
+        changed: list[NodeSummary] = []
         gone: list[str] = []
         observer = self._informers.observer()
         for number, name in enumerate(sorted(names), 1):
@@ -218,19 +226,19 @@ class TileCache:
                 await self._clock.sleep(timedelta())
         return changed, gone
 
-    def _make_tile(self, observation: NodeObservation) -> tuple[Tile, datetime | None]:
+    def _make_tile(self, observation: NodeObservation) -> tuple[NodeSummary, datetime | None]:
         tile, assessment = tile_of(observation)
         self.computed += 1
         self._failing.discard(tile.name)
         return tile, assessment.changes_at
 
-    def _make_broken_tile(self, name: str, error: Exception) -> Tile:
+    def _make_broken_tile(self, name: str, error: Exception) -> NodeSummary:
         if name not in self._failing:
             self._failing.add(name)
             log.error("cannot build the tile of node %s", name, exc_info=error, extra={"node": name})
         return broken_tile(name, repr(error))
 
-    def _put(self, name: str, before: Tile | None, after: Tile | None) -> None:
+    def _put(self, name: str, before: NodeSummary | None, after: NodeSummary | None) -> None:
         if before is not None:
             self.counts[before.state] -= 1
         if after is None:
@@ -241,12 +249,12 @@ class TileCache:
 
     # Publishing
 
-    def _publish_nodes(self, changed: list[Tile], gone: list[str]) -> None:
+    def _publish_nodes(self, changed: list[NodeSummary], gone: list[str]) -> None:
         for first in range(0, max(len(changed), bool(gone)), _MAX_TILES_PER_EVENT):
             change = NodesChanged(
                 revision=self._broadcaster.next_revision(),
                 changed=tuple(changed[first : first + _MAX_TILES_PER_EVENT]),
-                gone=() if first else tuple(gone),
+                deleted=() if first else tuple(gone),
             )
             self._broadcaster.publish("nodes", change)
 
@@ -261,7 +269,7 @@ class TileCache:
         change = NoticesChanged(
             revision=self._broadcaster.next_revision(),
             changed=tuple(told_notice(item, now=now) for item in found.values() if item is not None),
-            gone=tuple(name for name, item in found.items() if item is None),
+            deleted=tuple(name for name, item in found.items() if item is None),
         )
         self._broadcaster.publish("notices", change)
 

@@ -20,7 +20,7 @@ from haulout.api.maintenancenotice import MaintenanceNotice, NoticeStage
 from haulout.api.notice_reports import NoticeReport, combine_reports, plan_of
 from haulout.core.walltime import TICK
 
-HEARD_AT = "oci.haulout.dev/heard-at"  # when the last message about the maintenance was read
+HEARD_AT = "oci.haulout.dev/last-message-at"  # when the last message about the maintenance was read
 MAINTENANCE = "oci.haulout.dev/maintenance"  # the OCID of the maintenance, if the notice has another ID
 ENDED_BY_MESSAGE = "oci.haulout.dev/ended-by-message"
 _OFFSET = "oci.haulout.dev/offset-"  # followed by the partition: offset of the last message

@@ -106,7 +106,7 @@ async def test_programs_get_one_document(clock: Clock, capsys: pytest.CaptureFix
         assert (told["dryRun"], told["wouldDrain"]) == ("server", False)
         assert told["nodes"][0]["pods"] == ["shop/a-00"]
         assert told["nodes"][0]["blockers"][0]["object"] == "PodDisruptionBudget shop/a"
-        assert [it["way"] for it in told["budgets"]] == ["Never"]
+        assert [it["outcome"] for it in told["podDisruptionBudgets"]] == ["Never"]
 
 
 async def test_what_rules_keep_is_not_said_to_leave(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:

@@ -23,7 +23,7 @@ def a_blocker(pod: str, **fields: Any) -> Blocker:
         "kind": BlockerKind.DISRUPTION_BUDGET,
         "object": "PodDisruptionBudget shop/cart",
         "reason": "PodDisruptionBudget shop/cart needs 2 healthy pods and has 2",
-        "advice": "run more replicas",
+        "remedy": "run more replicas",
     }
     return Blocker(pod=pod, uid=pod, **{**usual, **fields})
 
@@ -68,7 +68,7 @@ def test_what_blocks_is_named_with_its_pods_since_when_and_what_to_do() -> None:
 
 def test_what_goes_its_way_is_not_called_blocked() -> None:
     moving = a_blocker(
-        "kv/vm", kind=BlockerKind.MIGRATION, object="webhook x", reason="Evacuation in progress", advice=""
+        "kv/vm", kind=BlockerKind.MIGRATION, object="webhook x", reason="Evacuation in progress", remedy=""
     )
     lines = shown(a_record("n1", a_row("kv/vm", blocker=moving, state=PodDrainState.BLOCKED)))
     assert lines[1] == "  waiting 25s kv/vm: Evacuation in progress"

@@ -55,17 +55,21 @@ def entries(town: DrainCluster) -> list[Entry]:
     drain = DrainFacts(seconds=95, pods=7, blocked_by="PodDisruptionBudget shop/cart", blocked_seconds=61)
     return [
         Entry(
-            time=now - timedelta(days=9), what="NodeMaintenance/patch", by="kubectl-create", to="Running", why="disk"
+            time=now - timedelta(days=9),
+            object="NodeMaintenance/patch",
+            requested_by="kubectl-create",
+            to="Running",
+            reason="disk",
         ),
-        Entry(time=now - timedelta(hours=2), what=OS, from_="operational", to="maintenance-required", why="old"),
-        Entry(time=now - timedelta(hours=1), what=OS, result="Drained", drain=drain, why=DRAINED),
+        Entry(time=now - timedelta(hours=2), object=OS, from_="operational", to="maintenance-required", reason="old"),
+        Entry(time=now - timedelta(hours=1), object=OS, result="Drained", drain=drain, reason=DRAINED),
         Entry(
             time=now - timedelta(minutes=30),
-            what=OS,
+            object=OS,
             from_="maintenance-required",
             to="in-maintenance",
             since=now - timedelta(hours=2),
-            why="room passed: 0 of 1",
+            reason="room passed: 0 of 1",
         ),
     ]
 
@@ -92,11 +96,11 @@ async def test_it_reads_like_this(clock: Clock) -> None:
         days, hours, later, last = (f"{it.time:%Y-%m-%d %H:%M:%S}" for it in entries(town))
         why = "7 pods left in 1m35s, held up longest by PodDisruptionBudget shop/cart (1m1s)"
         assert lines(found) == [
-            "TIME (UTC)            AFTER   WHAT                    CHANGE                                  WHY",
-            f"{days}   -       NodeMaintenance patch   → Running                               disk",
-            f"{hours}   -       profile os              operational → maintenance-required      old",
-            f"{later}   -       profile os              Drained                                 {why}",
-            f"{last}   1h30m   profile os              maintenance-required → in-maintenance   room passed: 0 of 1",
+            "TIME (UTC)            DURATION   OBJECT                  CHANGE                                  REASON",
+            f"{days}   -          NodeMaintenance patch   → Running                               disk",
+            f"{hours}   -          profile os              operational → maintenance-required      old",
+            f"{later}   -          profile os              Drained                                 {why}",
+            f"{last}   1h30m      profile os              maintenance-required → in-maintenance   room passed: 0 of 1",
         ]
         assert found.notes == ()
 
@@ -105,7 +109,7 @@ async def test_wide_says_who_ordered_it(clock: Clock) -> None:
     async with a_drain_cluster(clock, "n1") as town:
         await record(town)
         header, first, *_ = lines(await read_histories(town.client, HistoryQuery(("n1",))), is_wide=True)
-        at = header.index("ORDERED BY")
+        at = header.index("REQUESTED BY")
         assert first[at:].startswith("kubectl-create ")
 
 
@@ -185,7 +189,7 @@ async def test_what_a_new_node_says_itself_follows_what_was_recorded_of_the_earl
         change = {"metadata": {"annotations": {DATA_ANNOTATION: json.dumps(data)}}}
         await town.client.patch(NODES, "n1", merge_patch(change))
         (history,) = (await read_histories(town.client, HistoryQuery(("n1",)))).nodes
-        told = [(it.what, it.result, it.from_, it.to) for it in history.entries[4:]]
+        told = [(it.object, it.result, it.from_, it.to) for it in history.entries[4:]]
         assert told == [
             ("Node", "Deleted", "", ""),
             ("Node", "Created", "", ""),
@@ -322,7 +326,11 @@ async def test_what_was_announced_is_told_between(clock: Clock) -> None:
         town.api.put(notice_definition())
         for name, node in (("people-a", "n1"), ("people-b", "n2")):
             told = [
-                {"time": f"{town.clock.now() - timedelta(minutes=ago):%Y-%m-%dT%H:%M:%SZ}", "who": who, "what": what}
+                {
+                    "time": f"{town.clock.now() - timedelta(minutes=ago):%Y-%m-%dT%H:%M:%SZ}",
+                    "reporter": who,
+                    "message": what,
+                }
                 for ago, who, what in ((90, "people", "Reboot is announced"), (5, "haulout", "Due: it begins soon"))
             ]
             town.api.put(
@@ -336,7 +344,7 @@ async def test_what_was_announced_is_told_between(clock: Clock) -> None:
             )
         shown = lines(await read_histories(town.client, HistoryQuery(("n1",))))
         whats = [
-            "WHAT",
+            "OBJECT",
             "NodeMaintenance",
             "profile os",
             "notice people-a",
@@ -348,7 +356,7 @@ async def test_what_was_announced_is_told_between(clock: Clock) -> None:
         assert all(what in line for what, line in zip(whats, shown, strict=True))
         assert shown[3].endswith("-                                       Reboot is announced")
         (last,) = (await read_histories(town.client, HistoryQuery(("n1",), limit=1))).nodes[0].entries
-        assert (last.what, last.by, last.why) == ("notice/people-a", "haulout", "Due: it begins soon")
+        assert (last.object, last.requested_by, last.reason) == ("notice/people-a", "haulout", "Due: it begins soon")
         town.transport.faults.fail_before_effect(path="/maintenancenotices", response=403, times=None)
         assert len((await read_histories(town.client, HistoryQuery(("n1",)))).nodes[0].entries) == 4
 
@@ -360,10 +368,10 @@ async def test_entries_are_in_the_order_of_the_record_whatever_their_times_say(c
     async with a_drain_cluster(clock, "n1") as town:
         now, what = town.clock.now(), "NodeMaintenance/patch"
         moves = [
-            Entry(time=now, what=what, to="Running"),
-            Entry(time=now - timedelta(hours=2), what=what, from_="Running", to="Succeeded", since=now),
-            Entry(time=now - timedelta(hours=1), what="history", result="Gap", missing=3, why="3 entries missing"),
-            Entry(time=now - timedelta(days=9), what=what, from_="Succeeded", to="Ended", since=now),
+            Entry(time=now, object=what, to="Running"),
+            Entry(time=now - timedelta(hours=2), object=what, from_="Running", to="Succeeded", since=now),
+            Entry(time=now - timedelta(hours=1), object="history", result="Gap", missing=3, reason="3 entries missing"),
+            Entry(time=now - timedelta(days=9), object=what, from_="Succeeded", to="Ended", since=now),
         ]
         town.api.put(custom_resource_definition())
         found = await town.client.get(NODES, "n1")
@@ -405,10 +413,10 @@ async def test_all_nodes_are_in_one_table_by_time_and_deleted_ones_are_marked(cl
     async with a_drain_cluster(clock, "n1", "n2", "n3") as town:
         await a_fleet(town)
         shown = table(await at_all(town, since=timedelta(days=1)))
-        assert re.split(" {2,}", shown[0]) == ["TIME (UTC)", "NODE", "AFTER", "WHAT", "CHANGE", "WHY"]
+        assert re.split(" {2,}", shown[0]) == ["TIME (UTC)", "NODE", "DURATION", "OBJECT", "CHANGE", "REASON"]
         assert [re.split(" {2,}", it)[1] for it in shown[1:]] == ["n1", "n2 (deleted)"] * 3
         assert shown[1:] == sorted(shown[1:], key=lambda it: it[:19])
-        assert "ORDERED BY" in table(await at_all(town), is_wide=True)[0]
+        assert "REQUESTED BY" in table(await at_all(town), is_wide=True)[0]
 
 
 async def test_what_is_asked_for_of_all_nodes_is_between_two_times(clock: Clock) -> None:
@@ -489,7 +497,7 @@ async def test_a_line_has_all_of_an_entry(clock: Clock) -> None:
             csv_export.row("n1", drained),
             csv_export.row("n1", last),
         )
-        assert (first["node"], first["what"], first["by"], first["to"]) == (
+        assert (first["node"], first["object"], first["requestedBy"], first["to"]) == (
             "n1",
             "NodeMaintenance/patch",
             "kubectl-create",
@@ -504,20 +512,20 @@ async def test_a_line_has_all_of_an_entry(clock: Clock) -> None:
 
 @pytest.mark.parametrize("text", ["=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1"])
 def test_no_cell_is_a_formula(text: str) -> None:
-    entry = Entry(time=datetime(2026, 1, 1, tzinfo=UTC), what=text, by=text, why=text, result=text)
+    entry = Entry(time=datetime(2026, 1, 1, tzinfo=UTC), object=text, requested_by=text, reason=text, result=text)
     (line,) = read(csv_export.row(text, entry))
-    assert [line[it] for it in ("node", "what", "by", "why", "result")] == [f"'{text}"] * 5
+    assert [line[it] for it in ("node", "object", "requestedBy", "reason", "result")] == [f"'{text}"] * 5
 
 
 def test_quotes_commas_and_line_breaks_stay_in_their_cell_and_terminals_are_left_alone() -> None:
     why = 'say "hi", then\r\ngo\n\x1b[31m'
-    (line,) = read(csv_export.row("n1", Entry(time=datetime(2026, 1, 1, tzinfo=UTC), what="x", why=why)))
-    assert line["why"] == why.replace("\x1b", "\ufffd")
+    (line,) = read(csv_export.row("n1", Entry(time=datetime(2026, 1, 1, tzinfo=UTC), object="x", reason=why)))
+    assert line["reason"] == why.replace("\x1b", "\ufffd")
 
 
 def test_the_header_stays_as_it_is() -> None:
     """Programs read these columns by name or by place: new ones come at the end."""
     assert csv_export.HEADER == (
-        "node,nodeDeleted,time,what,by,from,to,since,why,result,drainSeconds,drainPods,drainBlockedBy,"
+        "node,nodeDeleted,time,object,requestedBy,from,to,since,reason,result,drainSeconds,drainPods,drainBlockedBy,"
         "drainBlockedSeconds,instance,number,reconstructed,missing\r\n"
     )

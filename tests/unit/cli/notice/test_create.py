@@ -119,11 +119,11 @@ async def test_a_node_that_is_not_there_is_asked_about(clock: Clock, capsys: Cap
         with pytest.raises(KubeError) as refused:
             await desk.create("nodes/node-11", *REBOOT[1:])
         assert str(refused.value) == (
-            'nodes "node-11" not found; no notice was created (for a node that does not exist yet: --yes-unknown); '
-            'did you mean "node-1"?'
+            'nodes "node-11" not found; no notice was created '
+            '(for a node that does not exist yet: --allow-unknown-node); did you mean "node-1"?'
         )
         assert await desk.names() == []
-        said = await desk.create("node-11", *REBOOT[1:], "--yes-unknown")
+        said = await desk.create("node-11", *REBOOT[1:], "--allow-unknown-node")
         assert "Node node-11 does not exist yet: the notice takes effect when it is created." in said.err.splitlines()
         made = await only(desk)
         assert (made.spec.node_name, made.spec.provider_id) == ("node-11", "")
@@ -134,7 +134,7 @@ async def test_who_may_not_see_nodes_may_announce_without_looking(clock: Clock, 
         desk.cluster.transport.faults.fail_before_effect(path="/nodes", response=403, times=None)
         with pytest.raises(Forbidden):
             await desk.create(*REBOOT)
-        await desk.create(*REBOOT, "--yes-unknown")
+        await desk.create(*REBOOT, "--allow-unknown-node")
         assert (await only(desk)).spec.node_name == "n1"
 
 

@@ -181,13 +181,13 @@ async def test_programs_get_all_of_it(clock: Clock, capsys: Capsys) -> None:
         told = json.loads((await desk.list("-o", "json")).out)
         assert yaml.safe_load((await desk.list("-o", "yaml")).out)["notices"][3]["name"] == "later"
         later = told["notices"][3]
-        assert (later["phase"], later["node"], later["onTime"], later["seenByOperator"]) == (
+        assert (later["phase"], later["node"], later["onTime"], later["observed"]) == (
             "Planned",
             "n1",
             None,
             True,
         )
-        assert later["why"].startswith("it begins at ")
+        assert later["phaseMessage"].startswith("it begins at ")
         assert json.loads((await desk.show("later", "-o", "json")).out)["name"] == "later"
         assert yaml.safe_load((await desk.show("later", "-o", "yaml")).out)["reason"] == "bmc"
 
@@ -203,7 +203,7 @@ async def test_what_cannot_be_read_hides_nothing_else(clock: Clock, capsys: Caps
 
 async def test_what_others_wrote_cannot_take_over_the_terminal(clock: Clock, capsys: Capsys) -> None:
     async with a_notice_terminal(clock, capsys, "n1") as desk:
-        evil = {"time": at(clock), "who": "\x1b[2J", "what": "a\nb"}
+        evil = {"time": at(clock), "reporter": "\x1b[2J", "message": "a\nb"}
         desk.put_notice(
             "a", {"history": [evil]}, nodeName="n1", reason="\x1b[31m\nhaulout: all is well", description="\r\x07"
         )
@@ -216,7 +216,7 @@ async def test_what_others_wrote_cannot_take_over_the_terminal(clock: Clock, cap
 async def test_one_is_shown_in_words(clock: Clock, capsys: Capsys) -> None:
     async with a_notice_terminal(clock, capsys, "n1") as desk:
         start = at(clock, hours=2)
-        entry = {"time": at(clock, days=-1), "who": "aws", "what": "Reboot is announced"}
+        entry = {"time": at(clock, days=-1), "reporter": "aws", "message": "Reboot is announced"}
         conditions = [
             {"type": "NodeFound", "status": "True", "reason": "Found", "message": "it runs on i-1"},
             {"type": "Rescheduled", "status": "False", "reason": "Refused", "message": "aws says no"},

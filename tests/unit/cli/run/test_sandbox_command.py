@@ -356,6 +356,6 @@ def test_in_a_sandbox_profiles_lead_nodes_from_state_to_state(tmp_path: Path) ->
                     assert (answer.status, "<title>Haulout" in await answer.text()) == (200, True)
                 stuck = "default: no transition leads out of maintenance-required"
                 async with session.get(f"{page}api/v2/nodes?state=planned") as answer:
-                    assert [it["why"] for it in (await answer.json())["nodes"]] == [stuck] * 2
+                    assert [it["message"] for it in (await answer.json())["nodes"]] == [stuck] * 2
 
         asyncio.run(look())

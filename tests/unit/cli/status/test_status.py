@@ -26,7 +26,7 @@ BLOCKER = {
     "pod": "shop/cart-0",
     "object": "PodDisruptionBudget shop/cart",
     "reason": "PodDisruptionBudget shop/cart needs 2 healthy pods and has 2",
-    "advice": "run more replicas",
+    "remedy": "run more replicas",
 }
 
 
@@ -75,7 +75,7 @@ async def test_without_the_operator_it_tells_what_is_cordoned(clock: Clock) -> N
         await town.cordon("n2")
         found = await read_status(town.client)
         assert table(found, include_all=False) == [
-            "NODE   STATE      HELD BY                    SINCE   DRAINED   BLOCKED BY   NEXT LOOK",
+            "NODE   STATE      CORDONED BY                SINCE   DRAINED   BLOCKED BY   NEXT RECONCILE",
             "n2     cordoned   a person or another tool   -       -         -            -",
             "",
             "2 other nodes are in service.",
@@ -102,9 +102,9 @@ async def test_a_maintenance_is_shown_with_progress_blockers_and_next_look(clock
             lastError="one pod is left",
             pendingPods=["cart-0"],
             pendingPodsRefs=[{"namespace": "shop", "name": "cart-0"}],
-            nextLook=next_look,
+            nextReconcile=next_look,
             blockers=[{**BLOCKER, "since": since}],
-            drain={"startTime": since, "gone": 8, "leaving": 1, "deadline": next_look},
+            drain={"startTime": since, "removed": 8, "terminating": 1, "deadline": next_look},
         )
         await hold(town, "NodeMaintenance/patch-n1", "n1")
         lease(town, "n1", "node-maintenance", renewed=clock.now())
@@ -124,7 +124,7 @@ async def test_a_maintenance_is_shown_with_progress_blockers_and_next_look(clock
         assert shown["Last error"] == "one pod is left"
         assert shown["Lease"].startswith("held by node-maintenance until ")
         assert shown["Blocked by"].endswith("(for 2m0s); run more replicas")
-        assert shown["Next look"].endswith("UTC (in 29s)")
+        assert shown["Next reconcile"].endswith("UTC (in 29s)")
 
 
 @pytest.mark.parametrize(
@@ -164,7 +164,7 @@ async def test_a_node_that_a_profile_has_in_maintenance_is_told_so(clock: Clock)
 async def test_a_maintenance_that_waits_for_the_budget_says_so(clock: Clock) -> None:
     told = {"type": "WithinBudget", "status": "False", "reason": "BudgetExhausted"}
     why = "the budget is used up: 1 of at most 1 node in the whole cluster out of service: n9"
-    blocker = {"kind": "Budget", "object": "budget: n9", "reason": why, "advice": "it begins by itself"}
+    blocker = {"kind": "Budget", "object": "budget: n9", "reason": why, "remedy": "it begins by itself"}
     async with a_drain_cluster(clock, "n1") as town:
         order(town, "patch", "n1", phase="Running", conditions=[told], blockers=[blocker])
         found = await read_status(town.client, "n1")
@@ -253,7 +253,7 @@ async def test_programs_get_the_same(clock: Clock) -> None:
             True,
             False,
         )
-        assert node["holders"][0]["presence"] == "There"
+        assert node["cordonOwners"][0]["presence"] == "Present"
         assert node["lease"] == {"holder": "node-maintenance", "until": None}
         assert node["maintenances"][0]["blockers"][0]["object"] == "PodDisruptionBudget shop/cart"
         assert node["maintenances"][0]["pendingPods"] == ["cart-0"]

@@ -26,20 +26,20 @@ from haulout.dashboard.api.types import (
     ApiType,
     Banner,
     Blocker,
-    BudgetUse,
+    BudgetUsage,
     Command,
-    Drain,
-    Fleet,
+    DrainSummary,
+    Leader,
     Level,
     NodeDetail,
+    NodeList,
     NodesChanged,
     NodeState,
+    NodeSummary,
     Notice,
     NoticeList,
     NoticesChanged,
-    Replica,
     Summary,
-    Tile,
 )
 from haulout.errors import HauloutError
 from haulout.httpserver.connections import DASHBOARD
@@ -54,18 +54,26 @@ HOUR, MINUTE = timedelta(hours=1), timedelta(minutes=1)
 SUMMARY = Summary(
     version="1",
     cluster="prod",
-    leader=Replica(identity="haulout-1"),
+    leader=Leader(identity="haulout-1"),
     total=4,
-    budgets=(BudgetUse(name="whole cluster", used=2, limit=2, waiting=("n4",)),),
-    banners=(Banner(level=Level.WARNING, text="oci is not heard"),),
+    budgets=(BudgetUsage(name="whole cluster", used=2, limit=2, waiting=("n4",)),),
+    banners=(Banner(level=Level.WARNING, message="oci is not heard"),),
     has_notices=True,
     time=NOW,
 )
 TILES = (
-    Tile(name="n1", state=NodeState.IDLE, zone="a"),
-    Tile(name="n2", state=NodeState.DRAINING, since=NOW - 2 * MINUTE, why="3 of 5 pods have left", progress=60),
-    Tile(name="n3", state=NodeState.BLOCKED, since=NOW - HOUR, why="PodDisruptionBudget shop/cart", at=NOW + MINUTE),
-    Tile(name="n4", state=NodeState.PLANNED, since=NOW - MINUTE, at=NOW + HOUR),
+    NodeSummary(name="n1", state=NodeState.IDLE, zone="a"),
+    NodeSummary(
+        name="n2", state=NodeState.DRAINING, since=NOW - 2 * MINUTE, message="3 of 5 pods have left", progress=60
+    ),
+    NodeSummary(
+        name="n3",
+        state=NodeState.BLOCKED,
+        since=NOW - HOUR,
+        message="PodDisruptionBudget shop/cart",
+        next_at=NOW + MINUTE,
+    ),
+    NodeSummary(name="n4", state=NodeState.PLANNED, since=NOW - MINUTE, next_at=NOW + HOUR),
 )
 NOTICES = (
     Notice(name="oci-1", phase="Due", kind="Reboot", node="n4", start=NOW + HOUR, is_on_time=False),
@@ -73,7 +81,7 @@ NOTICES = (
 )
 
 
-def a_picture(clock: Clock, *tiles: Tile) -> FleetCache:
+def a_picture(clock: Clock, *tiles: NodeSummary) -> FleetCache:
     """Return what is known of a fleet."""
     picture = FleetCache(clock, SUMMARY, {it.name: it for it in tiles or TILES}, {it.name: it for it in NOTICES})
     picture._set_time(NOW)
@@ -112,7 +120,7 @@ async def test_it_shows_who_leads_budgets_banners_busy_nodes_and_what_is_announc
 
 @pytest.mark.parametrize(("width", "height"), [(120, 24), (60, 12), (30, 8)])
 async def test_it_is_never_larger_than_the_terminal(clock: Clock, width: int, height: int) -> None:
-    many = [Tile(name=f"node-{it:04}", state=NodeState.DRAINING, why="x" * 300) for it in range(5000)]
+    many = [NodeSummary(name=f"node-{it:04}", state=NodeState.DRAINING, message="x" * 300) for it in range(5000)]
     lines = seen(a_picture(clock, *many), ViewState(selected_row=2500), width=width, height=height).splitlines()
     assert max(map(len, lines)) <= width
     assert len(lines) <= height
@@ -120,7 +128,7 @@ async def test_it_is_never_larger_than_the_terminal(clock: Clock, width: int, he
 
 
 async def test_what_others_wrote_cannot_take_over_the_terminal(clock: Clock) -> None:
-    evil = Tile(name="n\x1b[2J", state=NodeState.BLOCKED, why="[bold]a\nb\x07[/bold]")
+    evil = NodeSummary(name="n\x1b[2J", state=NodeState.BLOCKED, message="[bold]a\nb\x07[/bold]")
     text = seen(a_picture(clock, evil))
     assert "\x1b" not in text
     assert "\x07" not in text
@@ -137,10 +145,10 @@ async def test_a_lost_connection_is_told_with_what_was_known_last(clock: Clock) 
 async def test_all_about_a_node_names_blockers_and_what_to_type(clock: Clock) -> None:
     picture = a_picture(clock)
     assert "loading details" in seen(picture, ViewState(detail_node="n3"))
-    blocker = Blocker(kind="DisruptionBudget", pod="shop/cart-0", reason="needs 2", advice="run more replicas")
+    blocker = Blocker(kind="DisruptionBudget", pod="shop/cart-0", reason="needs 2", remedy="run more replicas")
     picture.details["n3"] = NodeDetail(
-        tile=TILES[2],
-        drains=(Drain(by="profile/os", total=5, gone=3, blockers=(blocker,)),),
+        summary=TILES[2],
+        drains=(DrainSummary(owner="profile/os", total=5, removed=3, blockers=(blocker,)),),
         commands=(Command(title="Go on", command="kubectl delete pod " + "x" * 90),),
     )
     text = seen(picture, ViewState(detail_node="n3"), width=60)
@@ -203,10 +211,12 @@ def test_nodes_are_sorted_as_chosen(sort: Sort, names: list[str]) -> None:
 
 async def test_events_change_the_picture(clock: Clock) -> None:
     picture = a_picture(clock)
-    n5 = Tile(name="n5", state=NodeState.RECOVERING)
-    picture.apply_event("nodes", msgspec.json.encode(NodesChanged(revision="2", changed=(n5,), gone=("n2", "unknown"))))
+    n5 = NodeSummary(name="n5", state=NodeState.RECOVERING)
+    picture.apply_event(
+        "nodes", msgspec.json.encode(NodesChanged(revision="2", changed=(n5,), deleted=("n2", "unknown")))
+    )
     assert sorted(picture.tiles) == ["n1", "n3", "n4", "n5"]
-    picture.apply_event("notices", msgspec.json.encode(NoticesChanged(revision="2", gone=("oci-1",))))
+    picture.apply_event("notices", msgspec.json.encode(NoticesChanged(revision="2", deleted=("oci-1",))))
     assert sorted(picture.notices) == ["oci-0"]
     picture.apply_event("summary", msgspec.json.encode(Summary(version="2")))
     assert picture.summary.version == "2"
@@ -234,7 +244,7 @@ class Canned:
         self.told: asyncio.Queue[bytes | None] = asyncio.Queue()
         self.answers: dict[str, ApiType] = {
             "summary": SUMMARY,
-            "nodes": Fleet(revision="1", total=4, nodes=TILES),
+            "nodes": NodeList(revision="1", total=4, nodes=TILES),
             "notices": NoticeList(revision="1", notices=NOTICES),
         }
 
@@ -268,9 +278,9 @@ class Canned:
 async def test_a_picture_is_kept_by_the_stream_and_asked_for_anew_when_it_must() -> None:
     operator = Canned()
     operator.tell("hello", {"revision": "1", "time": "2026-01-05T09:00:00Z"})
-    operator.tell("nodes", NodesChanged(revision="2", gone=("n2",)))
+    operator.tell("nodes", NodesChanged(revision="2", deleted=("n2",)))
     operator.tell("reset", {})
-    operator.tell("nodes", NodesChanged(revision="3", gone=("n3",)))
+    operator.tell("nodes", NodesChanged(revision="3", deleted=("n3",)))
     operator.told.put_nowait(None)
     async with operator.serving() as url, aiohttp.ClientSession() as session:
         picture = FleetCache(RealClock())

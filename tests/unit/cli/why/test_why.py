@@ -165,10 +165,10 @@ async def test_what_time_alone_changes_is_told_with_its_instant(clock: Clock) ->
         since = clock.now().replace(microsecond=0)
         await stand(town, "n1", "maintenance-required", since=since)
         found = await explain(town.client, CONFIGURATION, "n1", external=None)
-        assert isinstance(found.next_look, datetime)
-        assert timedelta(minutes=10) <= found.next_look - since < timedelta(minutes=10, seconds=1)
+        assert isinstance(found.next_reconcile, datetime)
+        assert timedelta(minutes=10) <= found.next_reconcile - since < timedelta(minutes=10, seconds=1)
         assert found.profiles[0].since == since
-        assert f"Next look: {since + timedelta(minutes=10):%Y-%m-%d %H:%M:%S} UTC, in 9m5" in text(found)
+        assert f"Next reconcile: {since + timedelta(minutes=10):%Y-%m-%d %H:%M:%S} UTC, in 9m5" in text(found)
 
 
 async def test_looking_changes_nothing(clock: Clock) -> None:
@@ -204,7 +204,7 @@ async def test_data_that_cannot_be_read_is_why_nothing_happens(clock: Clock) -> 
         found = await explain(town.client, CONFIGURATION, "n1", external=None)
         assert found.problem.startswith("Haulout does not manage this node: expected JSON in annotation")
         assert found.profiles == ()
-        assert "Next look" not in text(found)
+        assert "Next reconcile" not in text(found)
 
 
 async def test_an_unknown_node_is_an_error(clock: Clock) -> None:
@@ -252,13 +252,13 @@ async def test_programs_get_all_of_it(clock: Clock) -> None:
         [way] = found["profiles"][0]["transitions"]
         assert way["chainPassed"] is False
         assert way["remedies"] == [[{"name": "needed", "passed": True}]]
-        assert way["checks"][0] | {"wakesAt": None} == {
+        assert way["checks"][0] | {"changesAt": None} == {
             "name": "needed",
             "type": "hasLabel",
             "passed": False,
             "reason": "node n1 has no label needed",
             "error": "",
-            "wakesAt": None,
+            "changesAt": None,
         }
 
 
@@ -326,7 +326,7 @@ async def test_what_somebody_ordered_is_told_whatever_profiles_say(clock: Clock)
         town.put({**kind, **named("a"), "spec": {"nodeName": "n1", "reason": "a fan"}, "status": blocked})
         town.put({**kind, **named("b"), "spec": {"nodeName": "n2"}})
 
-        shown = text(msgspec.structs.replace(judged, ordered=await list_ordered_maintenances(town.client, "n1")))
+        shown = text(msgspec.structs.replace(judged, maintenances=await list_ordered_maintenances(town.client, "n1")))
 
         assert (
             "ordered: NodeMaintenance a (a fan), Running: budget shop/db allows none; more: haulout status n1" in shown
@@ -359,7 +359,7 @@ async def test_who_holds_a_node_without_an_object_is_told(clock: Clock) -> None:
         mark = msgspec.json.encode(Cordon(owners=owners)).decode()
         await town.client.patch(NODES, "n1", merge_patch({"metadata": {"annotations": {CORDON_ANNOTATION: mark}}}))
 
-        shown = text(msgspec.structs.replace(judged, held=await list_other_cordon_owners(town.client, "n1")))
+        shown = text(msgspec.structs.replace(judged, cordon_owners=await list_other_cordon_owners(town.client, "n1")))
 
         assert (
             f"held: Kubernikus delete-node, since {clock.now():%Y-%m-%d %H:%M:%S} UTC (0s ago): because of label"
@@ -422,13 +422,13 @@ INFO = b"""[{"node":"n1",
 def test_what_a_controller_says_about_a_node_is_told_likewise() -> None:
     found = parse_node_info(INFO, "n1")
     assert found is not None
-    assert found.at == datetime(2024, 5, 1, 10, 0, 0, 123457, tzinfo=UTC)
+    assert found.time == datetime(2024, 5, 1, 10, 0, 0, 123457, tzinfo=UTC)
     shown = text(found)
     assert "profile flatcar: operational\n  NO to maintenance-required when reboot_needed\n" in shown
     assert "      -- reboot_needed  hasAnnotation does not pass: there is none\n" in shown
     assert "      it would pass if reboot_needed passed" in shown
-    assert "Next look" not in shown  # the Go controller does not tell
-    assert "nextLook" not in json.loads(why_text.to_json(found))
+    assert "Next reconcile" not in shown  # the Go controller does not tell
+    assert "nextReconcile" not in json.loads(why_text.to_json(found))
 
 
 def told(body: bytes) -> str:
@@ -439,21 +439,21 @@ def told(body: bytes) -> str:
 
 
 def test_what_our_operator_says_beside_is_told_too() -> None:
-    profile = b'{"name":"os","state":"operational","waitsFor":"2 of 3 pods have left","applied":{"transitions":['
+    profile = b'{"name":"os","state":"operational","waitingFor":"2 of 3 pods have left","applied":{"transitions":['
     way = b'{"passed":false,"target":"in-maintenance","veto":"no room","chain":{"passed":true,"expression":"a"}}'
-    more = b'"updated":"2024-05-01T10:00:00Z","nextLook":NEXT,"wakesOn":["room"],"asksEvery":"30s","problem":""'
+    more = b'"updated":"2024-05-01T10:00:00Z","nextReconcile":NEXT,"requeueOn":["budget"],"queryInterval":"30s"'
     body = b'[{"node":"n1","profiles":[' + profile + way + b"]}}]," + more + b"}]"
     shown = told(body.replace(b"NEXT", b'"2024-05-01T11:00:00Z"'))
     assert "  ?? in transition: 2 of 3 pods have left\n" in shown
     assert "      NO no room\n" in shown
-    assert "Next look: 2024-05-01 11:00:00 UTC, in 1h0m, or earlier when\n  - the node itself changes\n" in shown
+    assert "Next reconcile: 2024-05-01 11:00:00 UTC, in 1h0m, or earlier when\n  - the node itself changes\n" in shown
     assert "  - a node leaves maintenance\n  - the answer of an external service changes (queried every 30s)" in shown
-    assert "Next look: when\n  - the node itself changes\n" in told(body.replace(b"NEXT", b"null"))
+    assert "Next reconcile: when\n  - the node itself changes\n" in told(body.replace(b"NEXT", b"null"))
 
 
 def test_a_node_that_our_operator_leaves_alone_is_told_with_the_reason() -> None:
-    body = b'[{"node":"n1","profiles":[],"updated":"2024-05-01T10:00:00Z","nextLook":null,"problem":"data is foreign"}]'
-    assert told(body) == "Node n1, as of 2024-05-01 10:00:00 UTC\ndata is foreign"
+    body = b'[{"node":"n1","profiles":[],"updated":"2024-05-01T10:00:00Z","nextReconcile":null,"problem":"foreign"}]'
+    assert told(body) == "Node n1, as of 2024-05-01 10:00:00 UTC\nforeign"
 
 
 @pytest.mark.parametrize("body", [INFO, b"null", b"[]"])

@@ -33,7 +33,7 @@ async def test_all_that_was_done_and_what_it_took(clock: Clock) -> None:
         assert entries_of("n1") == ["→ Running", "Drained", "EsxShutDown", "EsxPowerOn", "Running → Ended"]
         assert entries_of("n3") == []
         began, drained, *_, ended = entries_about(site.cluster, "n1", CORDON_OWNER)
-        assert began.why.startswith("ESX host esx-a1 is entering maintenance, and the restart is approved")
+        assert began.reason.startswith("ESX host esx-a1 is entering maintenance, and the restart is approved")
         assert drained.drain is not None
         assert drained.drain.pods == left > 0
         assert ended.since == began.time
@@ -70,7 +70,7 @@ async def test_haulout_history_tells_what_is_not_written_down_yet(clock: Clock) 
         await site.wait_until_down("n1")
         found = await read_histories(site.cluster.admin, HistoryQuery(nodes=("n1", "n3")))
         (entry,), others = (node.entries for node in found.nodes)
-        assert (entry.what, entry.to, entry.why, others) == (CORDON_OWNER, "Running", RECONSTRUCTED_REASON, ())
+        assert (entry.object, entry.to, entry.reason, others) == (CORDON_OWNER, "Running", RECONSTRUCTED_REASON, ())
 
 
 def test_a_crash_at_any_write_leaves_a_history_that_leads_to_its_end() -> None:

@@ -31,7 +31,7 @@ async def test_the_order_the_drain_and_the_deletion(clock: Clock) -> None:
         await cluster.eventually(lambda: transition_texts(cluster, "pool-1", CORDON_OWNER)[-1:] == ["ServerDeleted"])
         assert transition_texts(cluster, "pool-1", CORDON_OWNER) == ["→ Running", "Drained", "ServerDeleted"]
         began, drained, _ = entries_about(cluster, "pool-1", CORDON_OWNER)
-        assert "label cloud.sap/delete-node is set: the node is cordoned and drained" in began.why
+        assert "label cloud.sap/delete-node is set: the node is cordoned and drained" in began.reason
         assert drained.drain is not None
         assert drained.drain.pods == left > 0
         assert transition_texts(cluster, "pool-2", CORDON_OWNER) == []

@@ -376,7 +376,7 @@ async def test_a_permission_that_is_missing_is_told_and_all_is_well_when_it_is_t
             assert phase(cluster) != "Succeeded"
         if what not in UNSPEAKABLE:
             assert "forbidden" in last_error(cluster).lower()
-            assert status(cluster)["nextLook"]
+            assert status(cluster)["nextReconcile"]
         if what not in HARMLESS | {"to see maintenances"}:
             assert {"MaintenanceError", "DrainBlocked"} & set(event_reasons(cluster))
         line.faults.remove(rule)

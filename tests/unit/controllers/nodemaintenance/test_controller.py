@@ -95,7 +95,7 @@ async def test_the_lease_of_another_is_taken_when_it_runs_out(clock: Clock) -> N
         await create_maintenance(cluster, "n1")
         await cluster.pass_time(minutes=19)
         assert phase(cluster) == "Running"
-        assert status(cluster)["nextLook"]
+        assert status(cluster)["nextReconcile"]
         await cluster.eventually(lambda: phase(cluster), becomes="Succeeded", within=timedelta(minutes=2))
         assert lease(cluster, "n1")["spec"]["leaseTransitions"] == 1
 

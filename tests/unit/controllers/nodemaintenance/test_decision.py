@@ -545,7 +545,8 @@ def test_what_it_gave_up_stays_given_up() -> None:
 
 def test_a_successor_goes_on_from_what_the_status_says() -> None:
     turns = {"uid-1": NOW - SECOND}
-    status: dict[str, Any] = {"drainProgress": 40, "drain": {"startTime": NOW - HOUR, "gone": 2, "turns": turns}}
+    drain = {"startTime": NOW - HOUR, "removed": 2, "podStartTimes": turns}
+    status: dict[str, Any] = {"drainProgress": 40, "drain": drain}
     begun = decide(an_observation(a_maintenance(conditions=RUNNING_CONDITIONS, **status), drain=None)).action
     assert isinstance(begun, actions.PrepareDrain)
     assert begun.checkpoint is not None
@@ -554,7 +555,7 @@ def test_a_successor_goes_on_from_what_the_status_says() -> None:
 
 
 def test_the_time_of_a_drain_that_was_done_does_not_count() -> None:
-    status: dict[str, Any] = {"drainProgress": 100, "drain": {"startTime": NOW - 9 * HOUR, "gone": 2}}
+    status: dict[str, Any] = {"drainProgress": 100, "drain": {"startTime": NOW - 9 * HOUR, "removed": 2}}
     done = a_maintenance(phase="Succeeded", conditions=RUNNING_CONDITIONS, **status)
     begun = decide(an_observation(done, drain=None)).action
     assert isinstance(begun, actions.PrepareDrain)

@@ -46,7 +46,7 @@ BUDGET = Blocker(
     object="PodDisruptionBudget shop/cart",
     workload="ReplicaSet shop/cart",
     reason="2 of 2 healthy pods needed",
-    advice="scale it up",
+    remedy="scale it up",
 )
 FINALIZER = replace(BUDGET, kind=BlockerKind.FINALIZER, object="finalizer example.com/wait")
 JOB = replace(BUDGET, kind=BlockerKind.COMPLETION)

@@ -37,7 +37,7 @@ BUDGET = Blocker(
     object="PodDisruptionBudget shop/cart",
     workload="ReplicaSet shop/cart",
     reason="2 of 2 healthy pods needed",
-    advice="scale it up",
+    remedy="scale it up",
 )
 
 
@@ -169,7 +169,7 @@ def test_what_stands_in_the_way_for_long_is_an_error_too() -> None:
     assert build_status(blocked(SECOND), NodeMaintenanceDecision()).requeue_at == NOW - SECOND + BLOCKED_AFTER
     long = blocked(BLOCKED_AFTER)
     assert built_status(long).last_error == "shop/cart: 2 of 2 healthy pods needed; scale it up"
-    assert build_status(long, NodeMaintenanceDecision()).requeue_at == built_status(long).next_look
+    assert build_status(long, NodeMaintenanceDecision()).requeue_at == built_status(long).next_reconcile
 
 
 def test_progress_of_others_is_no_error() -> None:
@@ -181,7 +181,7 @@ def test_progress_of_others_is_no_error() -> None:
 def test_blockers_are_told_with_all_that_is_known() -> None:
     (it,) = built_status(blocked()).blockers
     assert (it.kind, it.pod, it.object) == ("DisruptionBudget", "shop/cart", "PodDisruptionBudget shop/cart")
-    assert (it.workload, it.reason, it.advice) == ("ReplicaSet shop/cart", "2 of 2 healthy pods needed", "scale it up")
+    assert (it.workload, it.reason, it.remedy) == ("ReplicaSet shop/cart", "2 of 2 healthy pods needed", "scale it up")
     assert it.since == NOW - SECOND
 
 
@@ -213,12 +213,12 @@ def ending(*names: str, state: PodDrainState = PodDrainState.LEAVING) -> Observa
     ],
 )
 def test_a_maintenance_says_what_it_waits_for_until_its_last_pod_has_ended(what: Observation, expected: str) -> None:
-    assert built_status(what).waits_for == expected
+    assert built_status(what).waiting_for == expected
 
 
 def test_a_definition_that_does_not_keep_a_field_causes_no_more_writes() -> None:
     what = ending("shop/cart")
-    kept = msgspec.structs.replace(built_status(what), waits_for="")
+    kept = msgspec.structs.replace(built_status(what), waiting_for="")
     assert status_patch(apply_status(what.maintenance, kept), built_status(what), now=NOW) is None
 
 
@@ -305,7 +305,7 @@ def test_an_error_says_that_it_is_tried_again_and_by_when() -> None:
     assert said.last_error == "patching nodes n1: forbidden"
     (drained,) = [it for it in said.conditions if it.type == "Drained"]
     assert drained.reason == "Retrying"
-    assert said.next_look == NOW + timedelta(minutes=7)
+    assert said.next_reconcile == NOW + timedelta(minutes=7)
 
 
 def test_who_is_waited_for_is_named() -> None:
@@ -379,5 +379,5 @@ def test_instants_are_written_as_the_server_keeps_them() -> None:
 
 
 def test_the_next_look_does_not_change_with_every_second() -> None:
-    looks = {built_status(replace(an_observation(), now=NOW + number * SECOND)).next_look for number in range(59)}
+    looks = {built_status(replace(an_observation(), now=NOW + number * SECOND)).next_reconcile for number in range(59)}
     assert len(looks) == 1

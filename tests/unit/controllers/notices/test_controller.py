@@ -149,7 +149,7 @@ async def running(client: Client, *, foresight: FixedPredictor | None = None) ->
 
 
 def history_messages(notice: MaintenanceNotice) -> list[str]:
-    return [entry.what.partition(":")[0] for entry in notice.status.history]
+    return [entry.message.partition(":")[0] for entry in notice.status.history]
 
 
 async def test_a_maintenance_from_its_announcement_to_its_end(clock: Clock) -> None:
@@ -252,7 +252,7 @@ async def test_the_name_of_a_node_stays_when_that_is_gone(clock: Clock) -> None:
         await world.report(NoticeStage.ENDED)
         status = (await world.becomes(NoticePhase.COMPLETED)).status
         assert status.node_name == "n1"
-        told = [entry.what for entry in status.history if "is gone" in entry.what]
+        told = [entry.message for entry in status.history if "is gone" in entry.message]
         assert told == [f"node n1 is gone: no node runs on {MACHINE} yet"]
 
 

@@ -72,7 +72,7 @@ async def test_it_is_told_once_nothing_is_left_on_the_node(clock: Clock) -> None
         said = await world.condition(EARLY)
         assert (said.status, said.reason) == ("True", "Agreed")
         told = "n1 is empty: ticket was asked to begin early, and "
-        assert any(entry.what.startswith(told) for entry in (await world.notice()).status.history)
+        assert any(entry.message.startswith(told) for entry in (await world.notice()).status.history)
         (event,) = await world.node_event_notes("EarlyStartAgreed")
         assert event.startswith(f"m1: {told}")
 

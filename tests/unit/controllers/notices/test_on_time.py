@@ -259,7 +259,7 @@ async def test_a_node_that_nobody_empties_is_warned_of_once_and_told_when_it_is_
         await clock.sleep(30 * MINUTE)
         assert await count_warnings(world) == (1, 1)
         late = "the node was not empty in time: the maintenance has begun, and node n1 has 3 pods left"
-        assert late in (await world.notice()).status.history[-1].what
+        assert late in (await world.notice()).status.history[-1].message
 
 
 async def test_a_drain_that_is_stuck_is_told_and_a_new_plan_is_judged_anew(clock: Clock) -> None:
@@ -275,7 +275,7 @@ async def test_a_drain_that_is_stuck_is_told_and_a_new_plan_is_judged_anew(clock
         assert await world.on_time() == ("True", "Planned")
         await clock.sleep(2 * HOUR - 2 * MINUTE)
         assert await world.on_time() == ("False", "PodsBlocked")
-        whats = [entry.what.partition(":")[0] for entry in (await world.notice()).status.history]
+        whats = [entry.message.partition(":")[0] for entry in (await world.notice()).status.history]
         assert whats.count("the node will not be empty in time") == 2
 
 
@@ -291,7 +291,7 @@ async def test_whoever_takes_over_warns_nobody_twice(clock: Clock) -> None:
         world.start()
         await clock.sleep(20 * MINUTE)
         assert await count_warnings(world) == (1, 1)
-        whats = [entry.what.partition(":")[0] for entry in (await world.notice()).status.history]
+        whats = [entry.message.partition(":")[0] for entry in (await world.notice()).status.history]
         assert (whats.count("the node will not be empty in time"), whats.count("the node was not empty in time")) == (
             1,
             1,
@@ -304,7 +304,7 @@ async def test_two_who_both_believe_they_lead_say_the_same_and_write_it_once(clo
         await world.announce(start=HOUR)
         world.start()
         await clock.sleep(90 * MINUTE)
-        whats = [entry.what.partition(":")[0] for entry in (await world.notice()).status.history]
+        whats = [entry.message.partition(":")[0] for entry in (await world.notice()).status.history]
         assert len(whats) == len(set(whats))
 
 

@@ -89,7 +89,7 @@ async def rescheduled(world: NoticeCluster, name: str = "m1") -> Condition:
 
 
 async def history_messages(world: NoticeCluster) -> list[str]:
-    return [entry.what for entry in (await world.notice()).status.history]
+    return [entry.message for entry in (await world.notice()).status.history]
 
 
 async def test_it_is_asked_once_and_what_is_asked_and_answered_is_written_down(clock: Clock) -> None:

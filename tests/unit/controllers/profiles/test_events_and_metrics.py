@@ -286,11 +286,11 @@ async def test_what_is_told_of_a_node_is_understood_by_why(clock: Clock) -> None
         one, two = parse_node_info(body, "n1"), parse_node_info(body, "n2")
         assert one is not None
         assert two is not None
-        assert one.profiles[0].waits_for.startswith(("0 of", "1 of", "2 of"))
-        assert isinstance(two.next_look, datetime)
-        assert timedelta(minutes=58) < two.next_look - clock.now() < timedelta(hours=1)
-        assert "room" in two.wakes_on
-        assert two.asks_every is None
+        assert one.profiles[0].waiting_for.startswith(("0 of", "1 of", "2 of"))
+        assert isinstance(two.next_reconcile, datetime)
+        assert timedelta(minutes=58) < two.next_reconcile - clock.now() < timedelta(hours=1)
+        assert "room" in two.requeue_on
+        assert two.query_interval is None
 
 
 def test_a_transition_that_is_refused_without_a_reason_has_the_likely_one() -> None:

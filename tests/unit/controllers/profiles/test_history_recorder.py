@@ -96,8 +96,8 @@ async def test_each_transition_is_written_down_with_what_let_it_through(clock: C
         await led_through(cluster)
         assert transitions(cluster, "n1") == ROUND
         first, *_, last = entries(cluster, "n1")
-        assert first["why"] == "wanted passed: node n1 has the label wanted"
-        assert last["why"] == "done passed: node n1 has the annotation done"
+        assert first["reason"] == "wanted passed: node n1 has the label wanted"
+        assert last["reason"] == "done passed: node n1 has the annotation done"
         assert last["since"] == next(entry["time"] for entry in entries(cluster, "n1") if entry.get("to") == MAINTAINED)
         (drain,) = drain_records(cluster, "n1")
         assert drain["pods"] == 2
@@ -180,7 +180,7 @@ async def test_a_successor_completes_what_was_not_written_down_hours_later(clock
         operator.start()
         await cluster.pass_time(seconds=10)
         assert transitions(cluster, "n1") == ROUND[:2]
-        assert entries(cluster, "n1")[0]["why"] == RECONSTRUCTED_REASON
+        assert entries(cluster, "n1")[0]["reason"] == RECONSTRUCTED_REASON
 
 
 async def test_an_answer_that_nobody_heard_loses_no_transition(clock: Clock) -> None:

@@ -19,7 +19,7 @@ from haulout.controllers.profiles.plugins.registry import registries
 from haulout.core.clock import Clock
 from haulout.dashboard.actions.executor import ActionExecutor
 from haulout.dashboard.api.backend import HttpError
-from haulout.dashboard.api.types import Act, ActKind, Done
+from haulout.dashboard.api.types import Action, ActionResponse, ActionType
 from haulout.dashboard.auth.permissions import OPERATOR_ROLE, Impersonation
 from haulout.dashboard.auth.settings import SERVICE_ACCOUNT
 from haulout.dashboard.auth.user_clients import TOKEN_LIFETIME, Caller
@@ -47,9 +47,9 @@ class World:
             client, namespace=NAMESPACE, identity="haulout-1_x", configuration=lambda: configuration
         )
 
-    async def execute(self, action: str, user: User = OLGA, **more: Any) -> Done:
+    async def execute(self, action: str, user: User = OLGA, **more: Any) -> ActionResponse:
         """Do something."""
-        return await self.executor.execute(Act(act=ActKind(action), **more), Caller(user))
+        return await self.executor.execute(Action(action=ActionType(action), **more), Caller(user))
 
     async def refusal_of(self, action: str, user: User = OLGA, **more: Any) -> tuple[HTTPStatus, str]:
         """Return how something is refused, and that nothing was written."""
@@ -61,7 +61,7 @@ class World:
 
     def history(self, node: str = "n1") -> list[tuple[str, ...]]:
         """Return what the history has: what, by whom, why and with what result."""
-        names = ("what", "by", "why", "result")
+        names = ("object", "requestedBy", "reason", "result")
         entries = self.api.get("maintenancerecords", node)["entries"]
         return [tuple(entry.get(name, "") for name in names) for entry in entries]
 
@@ -70,7 +70,7 @@ class World:
         return [event.username for event in self.api.history if event.kind.plural == plural]
 
 
-async def a_world(clock: Clock, *nodes: RawObject, impersonation: Impersonation = Impersonation.NARROW) -> World:
+async def a_world(clock: Clock, *nodes: RawObject, impersonation: Impersonation = Impersonation.CONSTRAINED) -> World:
     return World(
         *await a_cluster_with_rbac(clock, nodes=nodes or (a_node("n1"), a_node("n2")), impersonation=impersonation)
     )
@@ -86,23 +86,23 @@ def in_state(state: str) -> RawObject:
 async def test_a_start_is_an_order_in_the_users_name_and_remembered(clock: Clock) -> None:
     world = await a_world(clock)
     done = await world.execute("start", node="n1", reason="a new kernel")
-    assert done.text == "Created NodeMaintenance n1: node n1 is cordoned and drained within the budget."
+    assert done.message == "Created NodeMaintenance n1: node n1 is cordoned and drained within the budget."
     assert '"nodeName":"n1","reason":"a new kernel"' in done.command
     order = world.api.get("nodemaintenances", "n1")
     assert order["spec"] == {"nodeName": "n1", "reason": "a new kernel"}
     assert world.writers("nodemaintenances") == ["olga"]
-    assert world.history() == [("NodeMaintenance/n1", "olga", "a new kernel", "ordered")]
+    assert world.history() == [("NodeMaintenance/n1", "olga", "a new kernel", "created")]
     [event] = world.api.objects("events")
-    assert event["message"] == f"olga, from the dashboard: {done.text} (a new kernel)"
-    assert (event["involvedObject"]["name"], event["reason"]) == ("n1", "OrderedFromDashboard")
+    assert event["message"] == f"olga, from the dashboard: {done.message} (a new kernel)"
+    assert (event["involvedObject"]["name"], event["reason"]) == ("n1", "MaintenanceCreatedFromDashboard")
 
 
 async def test_who_asks_again_changes_nothing(clock: Clock) -> None:
     world = await a_world(clock)
     await world.execute("start", node="n1")
     before = world.api.revision
-    assert (await world.execute("start", node="n1")).text == "NodeMaintenance n1 exists already."
-    assert (await world.execute("cancel", maintenance="n2")).text == "NodeMaintenance n2 is gone already."
+    assert (await world.execute("start", node="n1")).message == "NodeMaintenance n1 exists already."
+    assert (await world.execute("cancel", maintenance="n2")).message == "NodeMaintenance n2 is gone already."
     assert world.api.revision == before
 
 
@@ -133,7 +133,7 @@ async def test_a_maintenance_ends_in_the_users_name(clock: Clock) -> None:
     await world.execute("start", node="n1")
     uid = world.api.get("nodemaintenances", "n1")["metadata"]["uid"]
     done = await world.execute("cancel", maintenance="n1", node="n1", reason="not today")
-    assert (done.text, done.command) == (
+    assert (done.message, done.command) == (
         "Deleted NodeMaintenance n1: node n1 is uncordoned.",
         "kubectl delete nodemaintenance n1",
     )
@@ -160,12 +160,12 @@ async def test_a_notice_of_a_person_is_called_off(clock: Clock) -> None:
     world = await a_world(clock)
     world.api.put(a_notice(clock))
     done = await world.execute("cancel", notice="ops-1", node="n1")
-    assert (done.text, done.command) == ("Notice ops-1 is cancelled.", "haulout notice cancel ops-1")
+    assert (done.message, done.command) == ("Notice ops-1 is cancelled.", "haulout notice cancel ops-1")
     assert world.api.get("maintenancenotices", "ops-1")["spec"]["stage"] == "Cancelled"
     assert world.writers("maintenancenotices")[-1] == "olga"
     assert world.history() == [("MaintenanceNotice/ops-1", "olga", "", "cancelled")]
     before = world.api.revision
-    assert (await world.execute("cancel", notice="ops-1")).text == "Notice ops-1 is cancelled already."
+    assert (await world.execute("cancel", notice="ops-1")).message == "Notice ops-1 is cancelled already."
     assert world.api.revision == before
 
 
@@ -190,13 +190,13 @@ async def test_what_a_cloud_does_anyway_and_what_is_over_is_not_called_off(
 async def test_an_approval_sets_what_the_configuration_asks_for(clock: Clock) -> None:
     world = await a_world(clock, in_state("maintenance-required"))
     done = await world.execute("approve", node="n1", profile="os", check="approved", reason="seen")
-    assert done.text == "n1 is approved for approved of profile os."
+    assert done.message == "n1 is approved for approved of profile os."
     assert done.command == "kubectl annotate node n1 example.com/approved=olga"
     assert world.api.get("nodes", "n1")["metadata"]["annotations"]["example.com/approved"] == "olga"
     assert world.writers("nodes")[-1] == "olga"
     assert world.history() == [("profile/os", "olga", "seen", "approved: annotation example.com/approved=olga")]
     before = world.api.revision
-    assert "already" in (await world.execute("approve", node="n1", profile="os", check="approved")).text
+    assert "already" in (await world.execute("approve", node="n1", profile="os", check="approved")).message
     assert world.api.revision == before
 
 
@@ -234,14 +234,14 @@ async def test_a_hold_is_set_and_taken_off_in_the_users_name(clock: Clock) -> No
     world = await a_world(clock)
     until = clock.now().replace(microsecond=0) + timedelta(hours=4)
     done = await world.execute("hold", node="n1", reason="a migration", until=until)
-    assert done.text == "n1 is held: no new maintenance begins on it."
+    assert done.message == "n1 is held: no new maintenance begins on it."
     assert done.command == f"haulout hold n1 --until {until:%Y-%m-%dT%H:%M:%SZ} --reason 'a migration'"
     [node] = (item for item in (await world.client.list(NODES)).items if item.name == "n1")
     assert hold.hold_of(node) == hold.Hold(by="olga", reason="a migration", until=until)
-    assert (await world.execute("hold", node="n1", reason="a migration", until=until)).text == "n1 is held already."
-    assert (await world.execute("release", node="n1")).text == "Maintenance may begin on n1 again."
+    assert (await world.execute("hold", node="n1", reason="a migration", until=until)).message == "n1 is held already."
+    assert (await world.execute("release", node="n1")).message == "Maintenance may begin on n1 again."
     assert hold.ANNOTATION not in world.api.get("nodes", "n1")["metadata"].get("annotations", {})
-    assert (await world.execute("release", node="n1")).text == "n1 is not held."
+    assert (await world.execute("release", node="n1")).message == "n1 is not held."
     assert world.writers("nodes")[-2:] == ["olga", "olga"]
     assert [item[1:] for item in world.history()] == [("olga", "a migration", "held"), ("olga", "", "released")]
 
@@ -266,14 +266,14 @@ async def test_service_accounts_act_in_their_own_name(clock: Clock, acts: Impers
     subject = {"kind": "ServiceAccount", "namespace": NAMESPACE, "name": "robot"}
     world.api.put(a_binding(OPERATOR_ROLE, subject))
     user = User.of(robot.name, groups=robot.groups, extra=robot.extra)
-    assert await world.executor.allowed_actions(Caller(user)) == tuple(ActKind)
+    assert await world.executor.allowed_actions(Caller(user)) == tuple(ActionType)
     await world.execute("start", user, node="n1")
     assert world.writers("nodemaintenances") == [robot.name]
 
 
 async def test_narrow_rights_do_not_make_the_operator_an_administrator(clock: Clock) -> None:
     admin, reader = User.of("admin", groups=["system:masters"]), User.of("olga")
-    for acts, allowed in ((Impersonation.NARROW, False), (Impersonation.WIDE, True)):
+    for acts, allowed in ((Impersonation.CONSTRAINED, False), (Impersonation.UNRESTRICTED, True)):
         world = await a_world(clock, impersonation=acts)
         if allowed:
             await world.execute("start", admin, node="n1")
@@ -326,7 +326,7 @@ async def test_a_missing_account_is_named_with_the_command_that_prints_it(clock:
     world.api.remove("serviceaccounts", SERVICE_ACCOUNT, NAMESPACE)
     status, why = await world.refusal_of("start", node="n1")
     assert (status, f"ServiceAccount {NAMESPACE}/{SERVICE_ACCOUNT}" in why) == (HTTPStatus.FORBIDDEN, True)
-    assert "`haulout manifests --dashboard-auth proxy --dashboard-acts narrow` prints both" in why
+    assert "`haulout manifests --dashboard-auth proxy --dashboard-actions constrained` prints both" in why
     assert await world.executor.allowed_actions(Caller(OLGA)) == ()
 
 
@@ -352,7 +352,7 @@ def token_requests(world: World) -> list[Any]:
 async def test_who_has_a_token_for_less_gets_no_more(clock: Clock) -> None:
     scoped = User.of("olga", extra={"scopes.authorization.openshift.io": ["user:info"]})
     headers: dict[str, str] = {}
-    world = await a_world(clock, impersonation=Impersonation.WIDE)
+    world = await a_world(clock, impersonation=Impersonation.UNRESTRICTED)
     await world.execute("start", scoped, node="n1")
     for request in world.client.transport.requests:  # type: ignore[attr-defined] # of the sandbox
         headers |= dict(request.request.headers)

@@ -17,7 +17,7 @@ from haulout.dashboard.api.banners import BannerInputs, banners
 from haulout.dashboard.api.health import NO_SUCH_KIND
 from haulout.dashboard.api.notices import notice_list, notice_to_api
 from haulout.dashboard.api.recent_warnings import MAX_ENTRIES, RecentWarnings
-from haulout.dashboard.api.types import Banner, Level, Notice, PartHealth, WatchHealth
+from haulout.dashboard.api.types import Banner, ComponentHealth, Level, Notice, WatchHealth
 from haulout.errors import ConfigError, ConfigErrors
 from haulout_sandbox.event_loops.virtual_time import VirtualClock
 
@@ -27,7 +27,9 @@ LATE_NOTICE = Notice(name="aws-1", phase="Due", kind="Reboot", node="n1", is_on_
 
 
 def banner_rows(**known: Any) -> list[tuple[str, str, str]]:
-    return [(banner.level, banner.page, banner.text) for banner in banners(BannerInputs(**{"leader": "me", **known}))]
+    return [
+        (banner.level, banner.page, banner.message) for banner in banners(BannerInputs(**{"leader": "me", **known}))
+    ]
 
 
 @pytest.mark.parametrize(
@@ -52,13 +54,13 @@ def banner_rows(**known: Any) -> list[tuple[str, str, str]]:
             "m.yaml is invalid, and its content is ignored: line 3: expected 1m (and 1 more error)",
         ),
         (
-            {"sources": [PartHealth(name="source oci", is_well=False, text="401: who are you")]},
+            {"sources": [ComponentHealth(name="source oci", is_healthy=False, message="401: who are you")]},
             "critical",
             "health",
             "source oci does not answer: 401: who are you",
         ),
         (
-            {"components": [PartHealth(name="profiles", is_well=False, text="profiles broke")]},
+            {"components": [ComponentHealth(name="profiles", is_healthy=False, message="profiles broke")]},
             "critical",
             "health",
             "profiles: profiles broke",
@@ -98,7 +100,7 @@ def test_what_is_wrong_is_told_with_where_there_is_more(
 
 
 def test_if_all_is_well_nothing_is_told() -> None:
-    healthy = [PartHealth(name="source oci", is_well=True, text="quiet")]
+    healthy = [ComponentHealth(name="source oci", is_healthy=True, message="quiet")]
     missing = [WatchHealth(resource="maintenancenotices.haulout.dev", is_synced=False, problem=NO_SUCH_KIND)]
     over = [Notice(name="aws-1", phase="Completed", kind="Reboot", is_on_time=False)]
     assert banner_rows(components=healthy, sources=healthy, watches=missing, notices=over) == []
@@ -125,12 +127,15 @@ def test_a_notice_tells_whether_it_is_on_time_and_what_happened_the_newest_first
         StatusCondition(type="OnTime", status="False", message="3 pods stay"),
         StatusCondition(type="Rescheduled", status="True", message="moved by a day"),
     )
-    history = (NoticeHistoryEntry(time=NOW, who="aws", what="planned"), NoticeHistoryEntry(who="me", what="moved"))
+    history = (
+        NoticeHistoryEntry(time=NOW, reporter="aws", message="planned"),
+        NoticeHistoryEntry(reporter="me", message="moved"),
+    )
     found = notice_to_api(
         a_notice(status=MaintenanceNoticeStatus(phase="Due", conditions=conditions, history=history)), now=NOW
     )
-    assert (found.is_on_time, found.on_time, found.rescheduled) == (False, "3 pods stay", "moved by a day")
-    assert [(event.what, event.by) for event in found.history] == [("moved", "me"), ("planned", "aws")]
+    assert (found.is_on_time, found.on_time_message, found.rescheduled) == (False, "3 pods stay", "moved by a day")
+    assert [(event.message, event.reporter) for event in found.history] == [("moved", "me"), ("planned", "aws")]
     assert found.history[0].time == NOW - timedelta(days=1)
 
 
@@ -173,18 +178,18 @@ async def test_what_is_logged_is_kept_the_newest_first_and_not_more_than_some(cl
     lines = [f"{'x' * number} failed" for number in range(1, 99)]
     found = logged_warnings(clock, *lines).to_api()
     assert len(found) == MAX_ENTRIES
-    assert found[0].text == f"{'x' * 98} failed"
+    assert found[0].message == f"{'x' * 98} failed"
     assert (found[0].level, found[0].time) == (Level.WARNING, clock.now())
 
 
 async def test_what_differs_in_a_number_only_is_one_line_that_counts(clock: VirtualClock) -> None:
     found = logged_warnings(clock, "attempt 1 failed", "other", "attempt 2 failed").to_api()
-    assert [(item.text, item.count) for item in found] == [("attempt 2 failed", 2), ("other", 1)]
+    assert [(item.message, item.count) for item in found] == [("attempt 2 failed", 2), ("other", 1)]
 
 
 async def test_what_is_logged_shows_no_credentials(clock: VirtualClock) -> None:
     [found] = logged_warnings(clock, "GET https://me:hunter2@example.com and xoxb-123456789 failed").to_api()
-    assert found.text == "GET https://(hidden)@example.com and (hidden) failed"
+    assert found.message == "GET https://(hidden)@example.com and (hidden) failed"
 
 
 async def test_an_exception_is_told_with_its_message(clock: VirtualClock) -> None:
@@ -195,4 +200,4 @@ async def test_an_exception_is_told_with_its_message(clock: VirtualClock) -> Non
         except ValueError:
             logging.getLogger("haulout.test").exception("looking failed")
     [found] = warnings.to_api()
-    assert (found.level, found.text) == (Level.CRITICAL, "looking failed: ValueError: no such thing")
+    assert (found.level, found.message) == (Level.CRITICAL, "looking failed: ValueError: no such thing")

@@ -92,13 +92,13 @@ def test_a_tile_tells_at_a_glance_and_in_full() -> None:
     tile = cluster_tile(
         replace(PROD, requests=(LEAVING, REQUESTED)), [LimitUsage(limit=parse_limit("2"), holders=("team-a/prod",))]
     )
-    assert (tile.key, tile.reach, tile.state, tile.budgets) == (
+    assert (tile.key, tile.connection, tile.state, tile.budgets) == (
         "team-a/prod",
         "connected",
         "in-maintenance",
         ("all clusters",),
     )
-    assert [(machine.name, machine.why, machine.reason) for machine in tile.active] == [
+    assert [(machine.name, machine.request, machine.message) for machine in tile.active] == [
         ("prod-1", "deletion", "n1 has to approve"),
         ("prod-2", "maintenance", "n2 has to approve"),
     ]
@@ -106,7 +106,7 @@ def test_a_tile_tells_at_a_glance_and_in_full() -> None:
 
 def test_who_waits_for_the_budget_is_not_in_maintenance() -> None:
     tile = cluster_tile(replace(PROD, requests=(REQUESTED,), waiting_reason="1 of 1 cluster is in maintenance: a/b"))
-    assert (tile.state, tile.waits_for) == ("waiting", "1 of 1 cluster is in maintenance: a/b")
+    assert (tile.state, tile.waiting_for) == ("waiting", "1 of 1 cluster is in maintenance: a/b")
     assert [command.title for command in tile.active[0].commands] == [
         "Withdraw the request",
         "Show the Machine and its conditions",
@@ -191,10 +191,12 @@ def test_who_cannot_be_reached_is_told_on_every_page() -> None:
         cluster_tile(replace(PROD, key=ClusterKey("a", str(item)), connection_state=ConnectionState.UNREACHABLE))
         for item in range(5)
     ]
-    assert [item.text for item in cluster_banners(lost)] == ["5 clusters cannot be reached: a/0, a/1, a/2 and 2 more"]
-    assert [item.text for item in cluster_banners(lost[:1])] == ["1 cluster cannot be reached: a/0"]
+    assert [item.message for item in cluster_banners(lost)] == [
+        "5 clusters cannot be reached: a/0, a/1, a/2 and 2 more"
+    ]
+    assert [item.message for item in cluster_banners(lost[:1])] == ["1 cluster cannot be reached: a/0"]
     unreadable = cluster_tile(replace(PROD, connection_state=ConnectionState.UNREADABLE, reason="too long"))
-    assert [item.text for item in cluster_banners([lost[0], unreadable])] == [
+    assert [item.message for item in cluster_banners([lost[0], unreadable])] == [
         "1 cluster cannot be reached: a/0",
         f"1 cluster cannot be read: {PROD.key}",
     ]
@@ -233,7 +235,7 @@ async def test_changes_are_told_and_nothing_else_is(clock: VirtualClock) -> None
         message = await viewer.next() or b""
         assert b"event: clusters" in message
         assert b'"state":"in-maintenance"' in message
-        assert b'"gone":["team-b/prod"]' in message
+        assert b'"deleted":["team-b/prod"]' in message
         clusters.set_statuses(replace(PROD, requests=(REQUESTED,)))
         assert await viewer.next() == b": still here\n\n"
 
@@ -271,6 +273,6 @@ async def test_a_budget_that_cannot_be_read_is_said_and_hides_nothing(clock: Vir
 
     async with a_management_backend(clock, FakeClusters(PROD), broken) as backend:
         assert (await backend.clusters()).total == 1
-        assert [banner.text for banner in (await backend.summary()).banners] == [
+        assert [banner.message for banner in (await backend.summary()).banners] == [
             "cannot read the usage of the budget across clusters: no route"
         ]

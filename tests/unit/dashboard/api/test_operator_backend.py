@@ -13,7 +13,7 @@ from haulout.app.leases import LEADER_LEASE
 from haulout.dashboard.api.backend import HttpError, TimelineQuery
 from haulout.dashboard.api.nodes.node_filter import NodeFilter
 from haulout.dashboard.api.responses import encode
-from haulout.dashboard.api.types import Edit, WhatIf
+from haulout.dashboard.api.types import ConfigurationEdit, ConfigurationPreview
 from haulout_sandbox.event_loops.virtual_time import VirtualClock
 from support.clusters.cluster_plan import a_cluster
 from support.dashboard.event_stream import WatchedOperator, watched_operator
@@ -63,8 +63,8 @@ async def label_nodes(world: WatchedOperator, *nodes: str, **labels: str) -> Non
         await world.cluster.patch("nodes", node, metadata={"labels": keys})
 
 
-async def preview(world: WatchedOperator, text: str) -> WhatIf:
-    return await world.backend.check(Edit(text=text))
+async def preview(world: WatchedOperator, text: str) -> ConfigurationPreview:
+    return await world.backend.check(ConfigurationEdit(text=text))
 
 
 # The timeline
@@ -96,7 +96,7 @@ async def test_maintenance_by_a_profile_is_on_the_timeline_from_when_it_is_wante
         waited, drained, out = result["rows"][0]["spans"]
         assert waited["end"] == out["start"]
         assert waited["start"] < drained["start"] < waited["end"]
-        assert drained["why"] == "2 pods left in 3s"
+        assert drained["message"] == "2 pods left in 3s"
         assert out["end"] <= encoded_time(clock)
         assert "problem" not in result
 
@@ -117,7 +117,7 @@ async def test_windows_and_blackouts_of_profiles_stand_behind_the_timeline(clock
             ("window", "os: night", "01-08T00:00", "01-08T04:00"),
             ("blackout", "os: night", "01-07T00:00", "01-08T00:00"),
         ]
-        assert result["windows"][-1]["why"] == "fair"
+        assert result["windows"][-1]["message"] == "fair"
 
 
 async def test_what_is_announced_is_on_the_timeline_with_its_drain_and_stays_when_it_is_over(
@@ -152,8 +152,8 @@ async def test_an_order_is_on_the_timeline(clock: VirtualClock) -> None:
         await world.cluster.pass_time(minutes=5)
         row = (await timeline(world))["rows"][0]
         assert row["node"] == "n1"
-        assert span_rows(row) == [("order", "patch", "Running"), ("drain", "NodeMaintenance patch", "running")]
-        assert "0 of 2 pods gone; " in row["spans"][1]["why"]
+        assert span_rows(row) == [("maintenance", "patch", "Running"), ("drain", "NodeMaintenance patch", "running")]
+        assert "0 of 2 pods gone; " in row["spans"][1]["message"]
 
 
 async def test_a_timeline_can_be_narrowed_and_is_not_longer_than_asked_for(clock: VirtualClock) -> None:
@@ -247,8 +247,8 @@ async def test_an_edit_tells_which_nodes_would_go_into_maintenance(clock: Virtua
         await label_nodes(world, "n1", "n3", reboot="yes")
         await world.cluster.pass_time(minutes=1)
         found = await preview(world, NIGHTLY.replace("check: night", "check: wanted"))
-        assert found.is_good
-        assert found.looked_at == 4
+        assert found.is_valid
+        assert found.evaluated_nodes == 4
         first = found.changes[0]
         assert (first.profile, first.nodes, first.count) == ("os", ("n1", "n3"), 2)
         now = "with the configuration in force they stay maintenance-required, and wait for night"
@@ -262,8 +262,8 @@ async def test_an_edit_tells_which_nodes_would_go_into_maintenance(clock: Virtua
 async def test_an_edit_that_says_the_same_changes_nothing(clock: VirtualClock, tmp_path: Path) -> None:
     async with watched_operator(a_cluster(clock).with_nodes(2, labels=ATTACHED), NIGHTLY, tmp_path) as world:
         found = await preview(world, "# a comment\n" + NIGHTLY)
-        assert (found.is_good, found.changes, found.findings) == (True, (), ())
-        assert found.looked_at == 2
+        assert (found.is_valid, found.changes, found.findings) == (True, (), ())
+        assert found.evaluated_nodes == 2
 
 
 async def test_an_edit_tells_who_gets_and_loses_a_profile(clock: VirtualClock, tmp_path: Path) -> None:
@@ -306,7 +306,7 @@ async def test_nobody_outside_is_asked_what_an_edit_asks(clock: VirtualClock, tm
 async def test_what_is_wrong_with_an_edit_is_told_by_line(clock: VirtualClock, tmp_path: Path) -> None:
     async with watched_operator(a_cluster(clock).with_nodes(1), NIGHTLY, tmp_path) as world:
         found = await preview(world, NIGHTLY.replace("check: wanted", "check: wnated"))
-        assert not found.is_good
+        assert not found.is_valid
         [finding] = [item for item in found.findings if item.level == "critical"]
         assert (finding.line > 0, "wnated" in finding.message) == (True, True)
         assert found.changes == ()
@@ -327,12 +327,12 @@ async def test_the_health_page_tells_of_leases_watches_queues_and_calls(clock: V
         assert leader.holder == "operator_1"
         watches = {item.resource: item for item in result.watches}
         assert (watches["nodes"].is_synced, watches["nodes"].objects) == (True, 2)
-        assert watches["nodes"].heard is not None
+        assert watches["nodes"].last_response is not None
         assert "nodemaintenances.nodemaintenance.medik8s.io" in watches
         assert {"profiles", "NodeMaintenance"} <= {item.name for item in result.queues}
-        calls = {(item.verb, item.resource): item for item in result.calls}
+        calls = {(item.verb, item.resource): item for item in result.requests}
         assert calls["patch", "leases.coordination.k8s.io"].count >= 2
-        assert all(item.is_well for item in result.parts)
+        assert all(item.is_healthy for item in result.components)
 
 
 async def test_what_was_logged_is_on_the_health_page_once_and_without_secrets(
@@ -343,8 +343,10 @@ async def test_what_was_logged_is_on_the_health_page_once_and_without_secrets(
         for attempt in range(3):
             case = "https://hooks.slack.com/services/T0/B0/quiet"
             log.warning("attempt %d: posting to %s failed", attempt, case)
-        [shown_warning] = [warning for warning in (await world.backend.health()).troubles if "posting" in warning.text]
-        assert (shown_warning.text, shown_warning.count) == ("attempt 2: posting to (hidden) failed", 3)
+        [shown_warning] = [
+            warning for warning in (await world.backend.health()).warnings if "posting" in warning.message
+        ]
+        assert (shown_warning.message, shown_warning.count) == ("attempt 2: posting to (hidden) failed", 3)
 
 
 async def test_all_is_told_in_shapes_that_json_can_hold(clock: VirtualClock, tmp_path: Path) -> None:

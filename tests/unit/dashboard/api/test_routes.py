@@ -25,18 +25,18 @@ from haulout.dashboard.api.types import (
     Banner,
     ClusterList,
     Configuration,
-    Edit,
-    Fleet,
+    ConfigurationEdit,
+    ConfigurationPreview,
     Health,
     HistoryList,
     Level,
     NodeDetail,
+    NodeList,
     NodeState,
+    NodeSummary,
     NoticeList,
     Summary,
-    Tile,
     Timeline,
-    WhatIf,
 )
 from haulout.dashboard.stream.stream_limits import StreamLimiter
 from haulout.errors import HauloutError
@@ -49,9 +49,9 @@ pytestmark = pytest.mark.real_time
 LOCAL = "127.0.0.1"
 T0 = datetime(2026, 5, 1, 10, tzinfo=UTC)
 TILES = (
-    Tile(name="n1", state=NodeState.IDLE, zone="a", pool="big"),
-    Tile(name="n2", state=NodeState.BLOCKED, zone="b", pool="big", why="PodDisruptionBudget shop/cart"),
-    Tile(name="n3", state=NodeState.DRAINING, zone="b", profiles={"os": "in-maintenance"}),
+    NodeSummary(name="n1", state=NodeState.IDLE, zone="a", pool="big"),
+    NodeSummary(name="n2", state=NodeState.BLOCKED, zone="b", pool="big", message="PodDisruptionBudget shop/cart"),
+    NodeSummary(name="n3", state=NodeState.DRAINING, zone="b", profiles={"os": "in-maintenance"}),
 )
 
 
@@ -61,7 +61,7 @@ class FakeBackend:
     def __init__(self) -> None:
         self.timeline_query: TimelineQuery | None = None
         self.history_query: HistoryQuery | None = None
-        self.tiles: tuple[Tile, ...] = TILES
+        self.tiles: tuple[NodeSummary, ...] = TILES
         self.messages: list[bytes | None] = [b"event: hello\n\n", None]
         self.since = ""
 
@@ -69,13 +69,13 @@ class FakeBackend:
         """How it stands."""
         return Summary(version="1", total=3)
 
-    async def fleet(self) -> Fleet:
+    async def fleet(self) -> NodeList:
         """Know three."""
-        return Fleet(revision="x-1", total=len(self.tiles), nodes=self.tiles)
+        return NodeList(revision="x-1", total=len(self.tiles), nodes=self.tiles)
 
     async def detail(self, name: str) -> NodeDetail | None:
         """One of them."""
-        return next((NodeDetail(tile=tile) for tile in self.tiles if tile.name == name), None)
+        return next((NodeDetail(summary=tile) for tile in self.tiles if tile.name == name), None)
 
     async def timeline(self, query: TimelineQuery) -> Timeline:
         """Nothing."""
@@ -109,9 +109,9 @@ class FakeBackend:
         """Have none."""
         raise HttpError("it is being read")
 
-    async def check(self, edit: Edit) -> WhatIf:
+    async def check(self, edit: ConfigurationEdit) -> ConfigurationPreview:
         """Like what is good."""
-        return WhatIf(is_good=edit.text == "good")
+        return ConfigurationPreview(is_valid=edit.text == "good")
 
     async def health(self) -> Health:
         """Be well."""
@@ -144,7 +144,7 @@ async def serve_api(
     """Yield what asks: it returns status, headers and what was answered."""
 
     def fallback_summary(why: str) -> Summary:
-        return Summary(version="1", banners=(Banner(level=Level.CRITICAL, text=why),))
+        return Summary(version="1", banners=(Banner(level=Level.CRITICAL, message=why),))
 
     app = web.Application()
     forwarder = LeaderForwarder(leader or NoLeaderLocator(), RealClock())
@@ -227,9 +227,9 @@ async def test_a_stretch_of_time_is_read_as_it_is_meant() -> None:
 async def test_what_of_the_history_is_asked_for_is_read_as_it_is_meant() -> None:
     source = FakeBackend()
     async with serve_api(source) as fetch:
-        await fetch("/history?from=2026-05-01T12:00:00%2B02:00&node=a,b&what=profile&q=Disk+full&limit=7")
+        await fetch("/history?from=2026-05-01T12:00:00%2B02:00&node=a,b&object=profile&q=Disk+full&limit=7")
     expected_query = HistoryQuery(
-        since=T0, nodes=frozenset({"a", "b"}), what=frozenset({"profile"}), terms=("disk", "full"), limit=7
+        since=T0, nodes=frozenset({"a", "b"}), objects=frozenset({"profile"}), terms=("disk", "full"), limit=7
     )
     assert source.history_query == expected_query
 
@@ -282,7 +282,7 @@ async def test_what_a_browser_has_already_is_not_sent_again() -> None:
 
 async def test_a_large_answer_is_packed_for_those_who_can_read_that() -> None:
     source = FakeBackend()
-    source.tiles = tuple(Tile(name=f"n{at}", state=NodeState.IDLE) for at in range(2000))
+    source.tiles = tuple(NodeSummary(name=f"n{at}", state=NodeState.IDLE) for at in range(2000))
     async with serve_api(source) as fetch:
         _, headers, body = await fetch("/nodes", headers={"Accept-Encoding": "br, gzip;q=0.5"})
         assert headers["Content-Encoding"] == "gzip"
@@ -297,7 +297,7 @@ async def test_a_large_answer_is_packed_for_those_who_can_read_that() -> None:
 
 async def test_an_edit_is_checked() -> None:
     async with serve_api(FakeBackend()) as fetch:
-        assert (await fetch("/configuration/check", "POST", json={"text": "good"}))[2] == {"isGood": True}
+        assert (await fetch("/configuration/check", "POST", json={"text": "good"}))[2] == {"isValid": True}
 
 
 @pytest.mark.parametrize(
@@ -423,18 +423,18 @@ async def test_a_follower_has_the_leader_answer_questions_edits_and_streams() ->
     async with serve_api(FakeBackend()) as leader, serve_api(None, leader=FixedLocator(leader.base)) as fetch:  # type: ignore[attr-defined] # as above
         assert (await fetch("/nodes?state=blocked"))[2]["nodes"][0]["name"] == "n2"
         assert (await fetch("/nodes/n9"))[0] == 404
-        assert (await fetch("/configuration/check", "POST", json={"text": "good"}))[2] == {"isGood": True}
+        assert (await fetch("/configuration/check", "POST", json={"text": "good"}))[2] == {"isValid": True}
         assert (await fetch("/events"))[2] == b"event: hello\n\n"
         _, headers, summary = await fetch("/summary")
-        assert "isAsked" not in summary.get("leader", {})
-        assert (await leader("/summary"))[2]["leader"]["isAsked"]
+        assert "isThisReplica" not in summary.get("leader", {})
+        assert (await leader("/summary"))[2]["leader"]["isThisReplica"]
         assert (await fetch("/summary", headers={"If-None-Match": headers["ETag"]}))[0] == 304
 
 
 async def test_if_nobody_leads_the_summary_says_so_and_all_else_is_a_problem() -> None:
     async with serve_api(None) as fetch:
         status, _, body = await fetch("/summary")
-        assert (status, body["banners"][0]["text"]) == (200, "no replica is the leader at the moment")
+        assert (status, body["banners"][0]["message"]) == (200, "no replica is the leader at the moment")
         status, _, body = await fetch("/nodes")
         assert (status, body["error"]) == (503, "no replica is the leader at the moment")
 

@@ -22,7 +22,7 @@ from support.dashboard.running_dashboard import LOCAL, SAME_ORIGIN, DashboardUnd
 pytestmark = pytest.mark.real_time
 
 READS = ("/summary", "/nodes", "/nodes/n1", "/notices", "/configuration", "/health", "/timeline", "/events")
-START = {"act": "start", "node": "n1"}
+START = {"action": "start", "node": "n1"}
 
 
 async def assert_nothing_was_done(world: DashboardUnderTest) -> None:
@@ -64,7 +64,9 @@ async def test_the_page_itself_and_who_asks_are_told_to_everybody(tmp_path: Path
 async def test_everybody_does_what_their_role_says(tmp_path: Path) -> None:
     async with running_dashboard(tmp_path) as world:
         sessions = {name: (await world.request("/session", token=name)).body for name in ("vera", "olga", "sam")}
-        assert {name: (session.get("mayRead", False), session.get("acts")) for name, session in sessions.items()} == {
+        assert {
+            name: (session.get("mayRead", False), session.get("actions")) for name, session in sessions.items()
+        } == {
             "vera": (True, None),
             "olga": (True, ["approve", "hold", "release", "start", "cancel"]),
             "sam": (False, None),
@@ -72,7 +74,7 @@ async def test_everybody_does_what_their_role_says(tmp_path: Path) -> None:
         refused = await world.request("/nodes", token="sam")
         assert (refused.status, refused.error) == (403, "sam may not get /haulout/dashboard")
         for node in ("n1", "n9"):
-            response = await world.act("sam", act="start", node=node)
+            response = await world.act("sam", action="start", node=node)
             assert (response.status, response.error) == (403, "sam may not get /haulout/dashboard"), (
                 "what there is, too"
             )
@@ -82,7 +84,7 @@ async def test_everybody_does_what_their_role_says(tmp_path: Path) -> None:
         assert 'User "vera" cannot create resource "nodemaintenances"' in refused.error
         await assert_nothing_was_done(world)
         done = await world.act("olga", **START)
-        assert (done.status, done.body["text"]) == (
+        assert (done.status, done.body["message"]) == (
             200,
             "Created NodeMaintenance n1: node n1 is cordoned and drained within the budget.",
         )
@@ -90,13 +92,13 @@ async def test_everybody_does_what_their_role_says(tmp_path: Path) -> None:
 
 async def test_who_shows_a_token_acts_with_it_and_the_operator_needs_no_right_for_that(tmp_path: Path) -> None:
     async with running_dashboard(tmp_path, impersonation=None) as world:
-        offered = (await world.request("/session", token="olga")).body["acts"]
+        offered = (await world.request("/session", token="olga")).body["actions"]
         assert offered == ["approve", "hold", "release", "start", "cancel"]
         assert (await world.act("olga", **START)).status == 200
         assert next(event.username for event in world.api.history if event.kind.plural == "nodemaintenances") == "olga"
 
 
-@pytest.mark.parametrize("acts", [Impersonation.NARROW, Impersonation.WIDE, None])
+@pytest.mark.parametrize("acts", [Impersonation.CONSTRAINED, Impersonation.UNRESTRICTED, None])
 async def test_whom_a_proxy_names_acts_only_where_there_is_an_account_for_it(
     tmp_path: Path, acts: Impersonation | None
 ) -> None:
@@ -111,10 +113,10 @@ async def test_whom_a_proxy_names_acts_only_where_there_is_an_account_for_it(
         proven = {**olga, "Cookie": cookie, "X-Haulout-Csrf": session.body["csrf"]}
         response = await world.act("", headers=proven, **START)
         if acts is not None:
-            assert (response.status, len(session.body["acts"])) == (200, 5)
+            assert (response.status, len(session.body["actions"])) == (200, 5)
             return
-        assert (response.status, session.body.get("acts", [])) == (403, [])
-        assert "haulout manifests --dashboard-auth proxy --dashboard-acts narrow" in response.error
+        assert (response.status, session.body.get("actions", [])) == (403, [])
+        assert "haulout manifests --dashboard-auth proxy --dashboard-actions constrained" in response.error
         await assert_nothing_was_done(world)
 
 
@@ -179,13 +181,13 @@ async def test_a_page_of_another_site_does_nothing(tmp_path: Path) -> None:
         for headers in (*unproven, {"X-Haulout-Csrf": other}):
             response = await world.act("", headers={**cookie, **SAME_ORIGIN, **headers}, **START)
             assert (response.status, "X-Haulout-Csrf" in response.error) == (403, True), headers
-        form = aiohttp.FormData({"act": "start", "node": "n1"})
-        response = await world.request("/acts", "POST", data=form, headers={**cookie, **proof, **SAME_ORIGIN})
+        form = aiohttp.FormData({"action": "start", "node": "n1"})
+        response = await world.request("/actions", "POST", data=form, headers={**cookie, **proof, **SAME_ORIGIN})
         assert response.status == 415
         text = {**cookie, **proof, **SAME_ORIGIN, "Content-Type": "text/plain"}
-        assert (await world.request("/acts", "POST", data=json.dumps(START), headers=text)).status == 415
+        assert (await world.request("/actions", "POST", data=json.dumps(START), headers=text)).status == 415
         preflight = {"Origin": "https://evil.example.com", "Access-Control-Request-Method": "POST"}
-        response = await world.request("/acts", "OPTIONS", headers=preflight)
+        response = await world.request("/actions", "OPTIONS", headers=preflight)
         assert not [header for header in response.headers if header.lower().startswith("access-control-")]
         await assert_nothing_was_done(world)
 
@@ -238,31 +240,31 @@ async def test_bodies_that_are_too_large_too_slow_or_nonsense_are_refused(
     monkeypatch.setattr(request_body, "_SENT_WITHIN", timedelta(milliseconds=200))
 
     async def slowly() -> object:
-        yield b'{"act": '
+        yield b'{"action": '
         await asyncio.Event().wait()
 
     async with running_dashboard(tmp_path) as world:
         json_type = {"Content-Type": "application/json"}
         cases: list[tuple[object, int]] = [
-            (b'{"act":"start","reason":"' + b"x" * (64 << 10) + b'"}', 413),
+            (b'{"action":"start","reason":"' + b"x" * (64 << 10) + b'"}', 413),
             (b"[" * 60_000, 400),
-            (b'{"act":"start","node":"n1"', 400),
-            (b'{"act":"\xff"}', 400),
-            (b'{"act":"reboot","node":"n1"}', 400),
-            (b'{"act":"start","node":"n1","uid":"1"}', 400),
-            (b'{"act":"start","node":"../secrets"}', 400),
-            (b'{"act":"start","node":"<script>alert(1)</script>"}', 400),
-            (b'{"act":"start"}', 400),
-            (b'{"act":"start","node":"n1","profile":"os"}', 400),
-            (b'{"act":"cancel","node":"n1"}', 400),
-            (b'{"act":"cancel","maintenance":"a","notice":"b"}', 400),
-            (b'{"act":"start","node":"n1","reason":"\\u0000"}', 400),
-            (b'{"act":"start","node":"n9"}', 404),
+            (b'{"action":"start","node":"n1"', 400),
+            (b'{"action":"\xff"}', 400),
+            (b'{"action":"reboot","node":"n1"}', 400),
+            (b'{"action":"start","node":"n1","uid":"1"}', 400),
+            (b'{"action":"start","node":"../secrets"}', 400),
+            (b'{"action":"start","node":"<script>alert(1)</script>"}', 400),
+            (b'{"action":"start"}', 400),
+            (b'{"action":"start","node":"n1","profile":"os"}', 400),
+            (b'{"action":"cancel","node":"n1"}', 400),
+            (b'{"action":"cancel","maintenance":"a","notice":"b"}', 400),
+            (b'{"action":"start","node":"n1","reason":"\\u0000"}', 400),
+            (b'{"action":"start","node":"n9"}', 404),
         ]
         for body, status in cases:
-            response = await world.request("/acts", "POST", token="olga", data=body, headers=json_type)
+            response = await world.request("/actions", "POST", token="olga", data=body, headers=json_type)
             assert response.status == status, body
-        response = await world.request("/acts", "POST", token="olga", data=slowly(), headers=json_type)
+        response = await world.request("/actions", "POST", token="olga", data=slowly(), headers=json_type)
         assert response.status == 408
         huge = b'{"token":"' + b"x" * 5_000 + b'"}'
         assert (await world.request("/session", "POST", data=huge, headers=json_type)).status == 400
@@ -368,15 +370,15 @@ async def test_a_forged_address_opens_no_more_event_streams(tmp_path: Path) -> N
 
 async def test_who_acts_without_end_waits(tmp_path: Path) -> None:
     async with running_dashboard(tmp_path) as world:
-        statuses = [(await world.act("olga", act="start", node="n1")).status for _ in range(35)]
+        statuses = [(await world.act("olga", action="start", node="n1")).status for _ in range(35)]
         assert statuses.count(200) in range(30, 33)
-        response = await world.act("olga", act="start", node="n1")
+        response = await world.act("olga", action="start", node="n1")
         assert (response.status, "olga" in response.error, response.headers["Retry-After"] in ("1", "2")) == (
             429,
             True,
             True,
         )
-        assert (await world.act("vera", act="start", node="n2")).status == 403, "others do not wait for her"
+        assert (await world.act("vera", action="start", node="n2")).status == 403, "others do not wait for her"
 
 
 async def test_a_thousand_streams_and_slow_clients_stop_nothing(tmp_path: Path) -> None:
@@ -395,7 +397,7 @@ async def test_a_thousand_streams_and_slow_clients_stop_nothing(tmp_path: Path) 
         for _ in range(100):  # who never ends a request
             _, writer = await asyncio.open_connection(LOCAL, int(world.base.rpartition(":")[2]))
             stack.callback(writer.close)
-            writer.write(b"POST /api/v2/acts HTTP/1.1\r\nHost: x\r\nX-A: ")
+            writer.write(b"POST /api/v2/actions HTTP/1.1\r\nHost: x\r\nX-A: ")
         await world.wait_until(lambda: world.operator_status.source is not None)
         done = await world.act("olga", **START)
         assert done.status == 200
@@ -416,7 +418,7 @@ async def test_scripts_in_names_labels_and_reasons_stay_text(tmp_path: Path) -> 
     node = a_node("n1")
     node["metadata"]["annotations"] = {"example.com/note": script}
     async with running_dashboard(tmp_path, nodes=[node]) as world:
-        assert (await world.act("olga", act="start", node="n1", reason=script)).status == 200
+        assert (await world.act("olga", action="start", node="n1", reason=script)).status == 200
         response = await world.request("/nodes/n1", token="vera")
         assert response.headers["Content-Type"].startswith("application/json")
         assert response.headers["X-Content-Type-Options"] == "nosniff"
@@ -427,7 +429,9 @@ async def test_scripts_in_names_labels_and_reasons_stay_text(tmp_path: Path) -> 
         )
         [order] = world.api.objects("nodemaintenances")
         assert order["spec"]["reason"] == script
-        event = next(item for item in world.api.objects("events") if item["reason"] == "OrderedFromDashboard")
+        event = next(
+            item for item in world.api.objects("events") if item["reason"] == "MaintenanceCreatedFromDashboard"
+        )
         done = "Created NodeMaintenance n1: node n1 is cordoned and drained within the budget."
         assert event["message"] == f"olga, from the dashboard: {done} ({script})"
 

@@ -51,9 +51,9 @@ async def test_whoever_logged_in_at_one_replica_is_known_at_all(tmp_path: Path) 
             assert (info.status, [item["node"] for item in await info.json()]) == (200, ["n1", "n2"])
         session = (await world.request("/session", base=other, headers=browser)).body
         assert (session["user"], session["csrf"]) == ("olga", csrf)
-        act = {"act": "start", "node": "n2"}
+        act = {"action": "start", "node": "n2"}
         headers = {**browser, "X-Haulout-Csrf": csrf}
-        assert (await world.request("/acts", "POST", base=other, headers=headers, json=act)).status == 200
+        assert (await world.request("/actions", "POST", base=other, headers=headers, json=act)).status == 200
         assert [item["metadata"]["name"] for item in world.api.objects("nodemaintenances")] == ["n2"]
 
 

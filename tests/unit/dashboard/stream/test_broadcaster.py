@@ -13,7 +13,7 @@ def a_broadcaster(**limits: int) -> Broadcaster:
 
 def publish(broadcaster: Broadcaster, *nodes: str) -> None:
     for name in nodes:
-        broadcaster.publish("nodes", NodesChanged(revision=broadcaster.next_revision(), gone=(name,)))
+        broadcaster.publish("nodes", NodesChanged(revision=broadcaster.next_revision(), deleted=(name,)))
 
 
 async def received(subscriber: Subscriber) -> str:
@@ -21,7 +21,7 @@ async def received(subscriber: Subscriber) -> str:
 
 
 def an_event(number: int, node: str) -> str:
-    return f'id: s-{number}\nevent: nodes\ndata: {{"revision":"s-{number}","gone":["{node}"]}}\n\n'
+    return f'id: s-{number}\nevent: nodes\ndata: {{"revision":"s-{number}","deleted":["{node}"]}}\n\n'
 
 
 async def test_all_are_told_the_same_bytes() -> None:

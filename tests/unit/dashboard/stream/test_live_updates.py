@@ -44,7 +44,7 @@ async def test_an_order_is_seen_from_its_beginning_to_its_end(clock: VirtualCloc
             await world.create_maintenance("n1")
             await page.wait_until(lambda: page.tiles["n1"]["state"] == "blocked")
             node_tile = page.tiles["n1"]
-            assert "PodDisruptionBudget shop/cart needs 6 healthy pods and has 6" in node_tile["why"]
+            assert "PodDisruptionBudget shop/cart needs 6 healthy pods and has 6" in node_tile["message"]
             assert (node_tile["maintenance"], node_tile["isCordoned"], node_tile["progress"]) == ("patch", True, 0)
             [drain] = page.node["drains"]
             assert {item["object"] for item in drain["blockers"]} == {"PodDisruptionBudget shop/cart"}
@@ -52,13 +52,13 @@ async def test_an_order_is_seen_from_its_beginning_to_its_end(clock: VirtualCloc
             await cluster.patch("poddisruptionbudgets", "shop/cart", spec={"minAvailable": 1})
             await page.wait_until(lambda: page.tiles["n1"]["state"] == "in-maintenance")
             assert page.summary["counts"] == {"idle": 2, "in-maintenance": 1}
-            assert page.tiles["n1"]["why"] == "NodeMaintenance patch: a new kernel"
+            assert page.tiles["n1"]["message"] == "NodeMaintenance patch: a new kernel"
             await cluster.delete("nodemaintenances", "patch")
             await page.wait_until(lambda: page.tiles["n1"]["state"] == "idle")
         assert page.states("n1")[:5] == ["idle", "draining", "blocked", "draining", "in-maintenance"]
         assert "isCordoned" not in page.tiles["n1"]
         assert page.summary["counts"] == {"idle": 3}
-        assert [item["what"] for item in page.node["history"]] != []
+        assert [item["object"] for item in page.node["history"]] != []
 
 
 async def test_a_profile_is_seen_from_its_beginning_to_its_end(clock: VirtualClock, tmp_path: Path) -> None:
@@ -68,23 +68,23 @@ async def test_a_profile_is_seen_from_its_beginning_to_its_end(clock: VirtualClo
         cluster = world.cluster
         await cluster.patch("nodes", "n1", metadata={"labels": {"example.com/reboot": "yes"}})
         await page.wait_until(lambda: page.tiles["n1"]["state"] == "planned")
-        assert page.tiles["n1"]["why"] == "os: node n1 has no annotation example.com/approved"
+        assert page.tiles["n1"]["message"] == "os: node n1 has no annotation example.com/approved"
         commands = {item["command"]: item for item in (await world.detail("n1"))["commands"]}
         approving = commands["kubectl annotate node n1 example.com/approved=true"]
-        assert approving["act"] == {"act": "approve", "node": "n1", "profile": "os", "check": "approved"}
+        assert approving["action"] == {"action": "approve", "node": "n1", "profile": "os", "check": "approved"}
         await cluster.patch("nodes", "n1", metadata={"annotations": {"example.com/approved": "me"}})
         await page.wait_until(lambda: page.tiles["n1"]["state"] == "blocked")
-        assert "PodDisruptionBudget shop/cart" in page.tiles["n1"]["why"]
+        assert "PodDisruptionBudget shop/cart" in page.tiles["n1"]["message"]
         await page.wait_until(lambda: page.node.get("drains"))
         [drain] = page.node["drains"]
-        assert (drain["by"], len(drain["pending"]), len(drain["blockers"])) == ("profile/os", 2, 2)
+        assert (drain["owner"], len(drain["pendingPods"]), len(drain["blockers"])) == ("profile/os", 2, 2)
         await cluster.patch("poddisruptionbudgets", "shop/cart", spec={"minAvailable": 1})
         await page.wait_until(lambda: page.tiles["n1"]["state"] == "in-maintenance")
         cluster.reboot("n1", duration=timedelta(minutes=1))
         await cluster.pass_time(minutes=1)
         await cluster.patch("nodes", "n1", metadata={"labels": {"example.com/done": ""}})
         await page.wait_until(lambda: page.tiles["n1"]["state"] == "recovering")
-        assert "Ready" in page.tiles["n1"]["why"]
+        assert "Ready" in page.tiles["n1"]["message"]
         await page.wait_until(lambda: page.tiles["n1"]["state"] == "idle")
         states = page.states("n1")
         assert [item for item in states if item != "draining"] == [
@@ -171,7 +171,7 @@ async def test_a_node_that_breaks_everything_breaks_its_own_tile_only(
         monkeypatch.setattr(tile, "assess_node", picky)
         fleet = await world.backend.fleet()
         assert [node.state for node in fleet.nodes] == ["idle", "blocked", "idle"]
-        assert "internal error in the operator" in fleet.nodes[1].why
+        assert "internal error in the operator" in fleet.nodes[1].message
         assert (await world.backend.summary()).counts == {"blocked": 1, "idle": 2}
 
 
@@ -190,7 +190,7 @@ async def test_what_is_announced_is_planned(clock: VirtualClock) -> None:
         cloud = AnnouncedMaintenance(world.cluster, "n1")
         await cloud.report(start=120, end=180)
         await page.wait_until(lambda: page.tiles["n1"]["state"] == "planned")
-        assert page.tiles["n1"]["why"].startswith("Reboot (EVACUATION) announced by oci: it begins at")
+        assert page.tiles["n1"]["message"].startswith("Reboot (EVACUATION) announced by oci: it begins at")
         assert page.tiles["n1"]["notices"] == 1
         assert "notices" in [kind for kind, _ in page.events]
         assert [notice["node"] for notice in (await world.detail("n1"))["notices"]] == ["n1"]
@@ -208,7 +208,7 @@ async def test_nodes_of_profiles_that_wait_for_room_are_told(clock: VirtualClock
             await world.cluster.patch("nodes", name, metadata={"annotations": {"example.com/approved": "me"}})
         await page.wait_until(lambda: page.summary["counts"] == {"in-maintenance": 1, "planned": 1})
         waiting = next(name for name, tile in page.tiles.items() if tile["state"] == "planned")
-        assert "the budget is used up" in page.tiles[waiting]["why"]
+        assert "the budget is used up" in page.tiles[waiting]["message"]
         await page.wait_until(lambda: page.summary["budgets"][0].get("waiting") == [waiting])
 
 
@@ -219,7 +219,7 @@ async def test_who_uses_a_budget_and_who_waits_is_told(clock: VirtualClock, tmp_
         await page.wait_until(lambda: page.tiles["n1"]["state"] == "in-maintenance")
         await world.create_maintenance("n2", name="b")
         await page.wait_until(
-            lambda: page.tiles["n2"]["state"] == "planned" and "waits for a budget slot" in page.tiles["n2"]["why"]
+            lambda: page.tiles["n2"]["state"] == "planned" and "waits for a budget slot" in page.tiles["n2"]["message"]
         )
         await page.wait_until(lambda: page.summary["budgets"][0].get("waiting"))
         assert page.summary["budgets"] == [
@@ -240,4 +240,4 @@ async def test_a_broken_configuration_stands_above_every_page(clock: VirtualCloc
         await page.wait_until(lambda: page.summary.get("banners"))
         [banner] = page.summary["banners"]
         assert (banner["level"], banner["page"]) == ("warning", "configuration")
-        assert "is invalid, and the last valid version stays in force: line 1: " in banner["text"]
+        assert "is invalid, and the last valid version stays in force: line 1: " in banner["message"]

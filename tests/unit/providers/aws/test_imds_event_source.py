@@ -499,7 +499,9 @@ async def test_without_the_right_to_find_a_hook_it_is_said_that_nobody_completes
         await clock.sleep(5 * MINUTE)
         assert world.source is not None
         assert any(f"the lifecycle hooks of {instance} cannot be completed" in item for item in world.source.problems())
-        said = [item.what for item in (await world.only_notice()).status.history if "heartbeat timeout" in item.what]
+        said = [
+            item.message for item in (await world.only_notice()).status.history if "heartbeat timeout" in item.message
+        ]
         assert len(said) == 1
 
 
@@ -509,9 +511,13 @@ async def test_an_operator_that_does_not_listen_to_aws_says_that_nobody_complete
         world.start_agent("n1", instance)
         world.cloud.start_lifecycle_action(instance, silent=True)
         await clock.sleep(POLL)
-        assert not any("heartbeat timeout" in entry.what for entry in (await world.only_notice()).status.history)
+        assert not any("heartbeat timeout" in entry.message for entry in (await world.only_notice()).status.history)
         await clock.sleep(2 * MINUTE)
-        said = [entry.what for entry in (await world.only_notice()).status.history if "heartbeat timeout" in entry.what]
+        said = [
+            entry.message
+            for entry in (await world.only_notice()).status.history
+            if "heartbeat timeout" in entry.message
+        ]
         assert len(said) == 1
 
 

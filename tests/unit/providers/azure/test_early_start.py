@@ -43,7 +43,7 @@ async def test_azure_is_told_once_the_node_is_empty(clock: Clock) -> None:
             "Agreed",
             "n1 is empty: azure was asked to begin early, and agreed",
         )
-        told = [entry.what for entry in (await world.notice("n1", event)).status.history]
+        told = [entry.message for entry in (await world.notice("n1", event)).status.history]
         assert told.index("n1 is empty: azure was asked to begin early, and agreed") < told.index(
             "Active: it has begun"
         )

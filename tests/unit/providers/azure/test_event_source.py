@@ -44,7 +44,7 @@ async def test_a_moved_maintenance_moves(clock: Clock) -> None:
         await clock.sleep(3 * SECOND)
         notice = await world.notice("n1", event)
         assert (notice.spec.start, notice.spec.deadline) == (start + DAY, start + DAY)
-        assert any("moved" in entry.what for entry in notice.status.history)
+        assert any("moved" in entry.message for entry in notice.status.history)
 
 
 async def test_what_begins_before_its_time_is_active_and_ends(clock: Clock) -> None:

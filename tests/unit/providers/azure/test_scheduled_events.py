@@ -124,8 +124,8 @@ def test_an_event_that_shrank_is_over_for_who_is_not_in_it_any_more() -> None:
     ("known", "early", "stage"),
     [
         ({"stage": "Scheduled", "start": START}, None, NoticeStage.CANCELLED),
-        ({"stage": "Scheduled", "start": START}, EarlyStartAnswer.ASKING, NoticeStage.ENDED),
-        ({"stage": "Scheduled", "start": START}, EarlyStartAnswer.AGREED, NoticeStage.ENDED),
+        ({"stage": "Scheduled", "start": START}, EarlyStartAnswer.REQUESTED, NoticeStage.ENDED),
+        ({"stage": "Scheduled", "start": START}, EarlyStartAnswer.ACCEPTED, NoticeStage.ENDED),
         ({"stage": "Scheduled", "start": START}, EarlyStartAnswer.REFUSED, NoticeStage.CANCELLED),
         ({"stage": "Scheduled", "start": NOW}, None, NoticeStage.ENDED),
         ({"stage": "Started", "start": START}, None, NoticeStage.ENDED),

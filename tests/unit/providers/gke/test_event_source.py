@@ -164,7 +164,7 @@ async def test_one_that_goes_on_unannounced_and_that_a_person_ended_stays_so(clo
 async def test_what_we_had_begin_early_and_nobody_saw_begin_has_ended(clock: Clock) -> None:
     async with a_gke_world(clock) as world:
         notice = await world.planned()
-        early = EarlyStart(start=notice.spec.start, answer=EarlyStartAnswer.AGREED)
+        early = EarlyStart(start=notice.spec.start, answer=EarlyStartAnswer.ACCEPTED)
         await world.world.client.patch(
             MAINTENANCE_NOTICES, notice.name, merge_patch({"metadata": early.metadata_patch})
         )

@@ -299,7 +299,7 @@ async def test_a_maintenance_long_over_that_is_read_again_raises_no_alarm(clock:
         await clock.sleep(6 * HOUR)
         world.start()
         notice = await world.wait_for_phase(event, NoticePhase.COMPLETED)
-        assert not any("Missed" in entry.what for entry in notice.status.history)
+        assert not any("Missed" in entry.message for entry in notice.status.history)
 
 
 async def test_what_the_stream_never_told_is_found_in_a_known_compartment(clock: Clock) -> None:

@@ -61,7 +61,7 @@ class CheckExplanation(_ApiStruct, frozen=True):
     passed: bool | None  # None: unknown
     reason: str
     error: str = ""
-    wakes_at: datetime | None = None  # when the result may change without an event
+    changes_at: datetime | None = None  # when the result may change without an event
 
 
 class TransitionExplanation(_ApiStruct, frozen=True):
@@ -85,7 +85,7 @@ class ProfileExplanation(_ApiStruct, frozen=True):
     state: str = ""
     since: datetime | None = None
     next: str = ""  # if it differs from `state`: the operator makes this transition at its next reconcile
-    waits_for: str = ""
+    waiting_for: str = ""
     error: str = ""
     transitions: tuple[TransitionExplanation, ...] = ()
 
@@ -97,7 +97,7 @@ class AnnouncedMaintenance(_ApiStruct, frozen=True):
     kind: str
     reason: str
     phase: str
-    says: str  # its phase, for people
+    message: str  # its phase, for people
     start: datetime | None = None
     end: datetime | None = None
 
@@ -108,32 +108,34 @@ class OrderedMaintenance(_ApiStruct, frozen=True):
     maintenance: str
     phase: str
     reason: str = ""
-    says: str = ""  # its phase, for people
+    message: str = ""  # its phase, for people
 
 
-class CordonHolder(_ApiStruct, frozen=True):
+class OtherCordonOwner(_ApiStruct, frozen=True):
     """An owner that keeps a node cordoned without an object of its own: `ESX`, or `Kubernikus/delete-node`."""
 
-    by: str
+    owner: str
     since: datetime
-    says: str = ""  # for what, for people
+    message: str = ""  # for what, for people
 
 
 class NodeExplanation(_ApiStruct, frozen=True):
     """A node, and why it is in its state."""
 
     node: str
-    at: datetime | None  # the time of the evaluation
+    time: datetime | None  # the time of the evaluation
     profiles: tuple[ProfileExplanation, ...] = ()
     problem: str = ""  # why the node is not managed at all
-    next_look: datetime | msgspec.UnsetType | None = None  # at the latest; unset: not reported
-    wakes_on: tuple[str, ...] = ()  # topics beside changes of the node itself
-    asks_every: str | None = None  # how often the operator sends external queries for this node; None: it sends none
+    next_reconcile: datetime | msgspec.UnsetType | None = None  # at the latest; unset: not reported
+    requeue_on: tuple[str, ...] = ()  # topics beside changes of the node itself
+    query_interval: str | None = (
+        None  # how often the operator sends external queries for this node; None: it sends none
+    )
     notes: tuple[str, ...] = ()
-    announced: tuple[AnnouncedMaintenance, ...] = ()  # as far as the configuration reads notices
-    ordered: tuple[OrderedMaintenance, ...] = ()  # as far as they were read
-    asked: tuple[str, ...] = ()  # requests on behalf of its Cluster API Machine, for people
-    held: tuple[CordonHolder, ...] = ()  # owners of its cordon on behalf of its Cluster API Machine
+    notices: tuple[AnnouncedMaintenance, ...] = ()  # as far as the configuration reads notices
+    maintenances: tuple[OrderedMaintenance, ...] = ()  # as far as they were read
+    machine_requests: tuple[str, ...] = ()  # requests on behalf of its Cluster API Machine, for people
+    cordon_owners: tuple[OtherCordonOwner, ...] = ()  # owners of its cordon on behalf of its Cluster API Machine
     hold: str = ""  # who keeps maintenance off the node, for people; also if the hold has expired
 
 
@@ -147,22 +149,22 @@ async def explain(
     try:
         evaluation = await evaluate(client, configuration, name, external=external)
     except NodeSkipped as error:
-        return NodeExplanation(node=name, at=client.clock.now(), problem=str(error))
+        return NodeExplanation(node=name, time=client.clock.now(), problem=str(error))
     cluster, node, now = evaluation.cluster, evaluation.observed.node, evaluation.time
     notes = *cluster.notes, *await _permission_notes(client), *await _loop_notes(client, name)
     explanation = explanation_of(evaluation.observed, evaluation.decision, at=now, notes=notes)
     notices = [item for item in cluster.notices(name) if item.matches_node(node)]
     explanation = msgspec.structs.replace(
         explanation,
-        announced=tuple(_announced_maintenances(notices, now=now)),
-        asked=tuple(clusterapi.describe_requests(node)),
+        notices=tuple(_announced_maintenances(notices, now=now)),
+        machine_requests=tuple(clusterapi.describe_requests(node)),
         hold=hold.describe_hold(node, now=now),
     )
     query_interval = min((item.max_age or configuration.requeue for item in cluster.queries), default=None)
     return (
         explanation
         if query_interval is None
-        else msgspec.structs.replace(explanation, asks_every=duration.format(query_interval))
+        else msgspec.structs.replace(explanation, query_interval=duration.format(query_interval))
     )
 
 
@@ -287,13 +289,13 @@ def explanation_of(
     reports = {report.name: report for report in decision.reports}
     return NodeExplanation(
         node=observed.node.name,
-        at=at,
+        time=at,
         profiles=tuple(
             _profile_explanation(name, reports.get(name), observed.statuses.get(name))
             for name in decision.attached_profiles
         ),
-        next_look=decision.requeue_at,
-        wakes_on=tuple(sorted(decision.topics)),
+        next_reconcile=decision.requeue_at,
+        requeue_on=tuple(sorted(decision.topics)),
         notes=tuple(notes),
     )
 
@@ -306,7 +308,7 @@ def _announced_maintenances(notices: Iterable[MaintenanceNotice], *, now: dateti
             kind=notice.spec.kind,
             reason=notice.spec.reason,
             phase=found.phase,
-            says=found.message,
+            message=found.message,
             start=notice.spec.start,
             end=notice.spec.end,
         )
@@ -321,7 +323,7 @@ def _profile_explanation(name: str, report: ProfileReport | None, status: Profil
         state=report.state,
         since=status.transition if status else None,
         next=report.next,
-        waits_for=report.waits_for,
+        waiting_for=report.waits_for,
         error=report.error,
         transitions=tuple(map(_transition_explanation, report.transitions)),
     )
@@ -349,7 +351,7 @@ def _check_explanation(name: str, report: CheckReport) -> CheckExplanation:
         passed=result.passed,
         reason=result.reason,
         error=result.error,
-        wakes_at=result.requeue_at,
+        changes_at=result.requeue_at,
     )
 
 
@@ -393,7 +395,7 @@ class _AppliedInfo(msgspec.Struct, frozen=True):
 class _ProfileInfo(msgspec.Struct, frozen=True, rename="camel"):
     name: str
     state: str = ""
-    waits_for: str = ""
+    waiting_for: str = ""
     applied: _AppliedInfo = _AppliedInfo()
 
 
@@ -401,9 +403,9 @@ class _NodeInfo(msgspec.Struct, frozen=True, rename="camel"):
     node: str
     profiles: tuple[_ProfileInfo, ...] | None = None
     updated: datetime | None = None
-    next_look: datetime | msgspec.UnsetType | None = msgspec.UNSET  # the Go controller does not report it
-    wakes_on: tuple[str, ...] = ()
-    asks_every: str | None = None
+    next_reconcile: datetime | msgspec.UnsetType | None = msgspec.UNSET  # the Go controller does not report it
+    requeue_on: tuple[str, ...] = ()
+    query_interval: str | None = None
     problem: str = ""
 
 
@@ -419,7 +421,7 @@ def parse_node_info(body: bytes, name: str) -> NodeExplanation | None:
             configured=True,
             state=info.state,
             next=info.applied.next,
-            waits_for=info.waits_for,
+            waiting_for=info.waiting_for,
             error=info.applied.error,
             transitions=tuple(map(_parse_transition_info, info.applied.transitions or ())),
         )
@@ -427,12 +429,12 @@ def parse_node_info(body: bytes, name: str) -> NodeExplanation | None:
     )
     return NodeExplanation(
         node=name,
-        at=node.updated,
+        time=node.updated,
         profiles=profiles,
         problem=node.problem,
-        next_look=node.next_look,
-        wakes_on=node.wakes_on,
-        asks_every=node.asks_every,
+        next_reconcile=node.next_reconcile,
+        requeue_on=node.requeue_on,
+        query_interval=node.query_interval,
     )
 
 

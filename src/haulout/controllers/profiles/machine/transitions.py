@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 
 PENDING_ANNOTATION = unavailable_nodes.TRANSITIONS_ANNOTATION
 
-PASSED_ANNOTATION = "haulout.dev/passed"
+PASSED_ANNOTATION = "haulout.dev/unrecorded-states"
 MAX_STATES = 20  # per profile; a profile that loops is stopped at about as many
 
 

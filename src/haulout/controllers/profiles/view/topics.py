@@ -4,12 +4,12 @@ A change requeues the nodes whose checks have named its topic.
 """
 
 NODE_COUNT = "nodes"  # a node was created or deleted
-MAINTENANCE_ROOM = "room"  # a node left maintenance, or a node in maintenance changed
-AVAILABILITY = "service"  # an unavailable node may be available again
+MAINTENANCE_ROOM = "budget"  # a node left maintenance, or a node in maintenance changed
+AVAILABILITY = "available"  # an unavailable node may be available again
 STATES = "states"  # the state of any profile of any node changed
 CAPACITY = "capacity"  # allocatable resources of nodes or requests of pods changed; published at most every few seconds
 DAEMON_SETS = "daemonsets"  # a DaemonSet was created or deleted, or its template changed
-POD_PREFERENCE = "preferring"  # a pod that prefers operational nodes came to or left a node: see `transform`
+POD_PREFERENCE = "pod-preference"  # a pod that prefers operational nodes came to or left a node: see `transform`
 
 
 def label(key: str) -> str:

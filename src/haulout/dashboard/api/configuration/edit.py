@@ -38,7 +38,7 @@ from haulout.controllers.profiles.plugin import Check, CheckResult, Plugin, Plug
 from haulout.controllers.profiles.plugins.checks.prometheus_instant import PrometheusInstant
 from haulout.core import yaml_nodes
 from haulout.dashboard.api.configuration.view import ConfigurationFile, findings_of, profile_texts
-from haulout.dashboard.api.types import Finding, Level, ProfileText
+from haulout.dashboard.api.types import Finding, Level, ProfileDescription
 from haulout.errors import ConfigError
 
 MAX_BYTES = 1 << 20
@@ -54,7 +54,7 @@ class ParsedEdit:
     """A parsed edit."""
 
     findings: tuple[Finding, ...]
-    profiles: tuple[ProfileText, ...] = ()
+    profiles: tuple[ProfileDescription, ...] = ()
     edited: Configuration | None = None  # None: invalid
     is_too_large: bool = False  # to evaluate on nodes
     redaction: RedactedConfig = field(default_factory=lambda: RedactedConfig("", ()))

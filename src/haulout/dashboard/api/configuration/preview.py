@@ -18,7 +18,7 @@ from haulout.controllers.profiles.observation import Decision, ProfileReport, Tr
 from haulout.controllers.profiles.plugin import State
 from haulout.core.clock import Clock
 from haulout.dashboard.api.configuration.edit import ParsedEdit
-from haulout.dashboard.api.types import Change, WhatIf
+from haulout.dashboard.api.types import ConfigurationChange, ConfigurationPreview
 
 MAX_NAMED = 20
 _MAX_CHANGES = 500
@@ -64,10 +64,12 @@ class _NodeGroups:
         if len(self.nodes) < _MAX_CHANGES or (profile, text) in self.nodes:
             self.nodes.setdefault((profile, text), []).append(node)
 
-    def changes(self) -> Iterator[Change]:
+    def changes(self) -> Iterator[ConfigurationChange]:
         """Yield the changes, those of most nodes first."""
         for (profile, text), found in sorted(self.nodes.items(), key=lambda group: (-len(group[1]), group[0])):
-            yield Change(text=text, profile=profile, nodes=tuple(sorted(found)[:MAX_NAMED]), count=len(found))
+            yield ConfigurationChange(
+                text=text, profile=profile, nodes=tuple(sorted(found)[:MAX_NAMED]), count=len(found)
+            )
 
 
 async def preview_edit(
@@ -78,7 +80,7 @@ async def preview_edit(
     nodes: Collection[str],
     next_step: NextStep,
     clock: Clock,
-) -> WhatIf:
+) -> ConfigurationPreview:
     """Return what an edit would change; both configurations include their defaults."""
     groups = _NodeGroups()
     looked_at = 0
@@ -97,12 +99,12 @@ async def preview_edit(
             await clock.sleep(timedelta())
     if looked_at < len(nodes):
         why = f"the preview covers only {looked_at} of {len(nodes)} nodes: it reached its time limit"
-        changed.append(Change(text=why))
-    return WhatIf(
-        is_good=True,
+        changed.append(ConfigurationChange(text=why))
+    return ConfigurationPreview(
+        is_valid=True,
         findings=edit.findings,
         changes=tuple(_redact(change, edit) for change in (*groups.changes(), *changed)),
-        looked_at=looked_at,
+        evaluated_nodes=looked_at,
         profiles=edit.profiles,
     )
 
@@ -155,15 +157,17 @@ def _blocking_reasons(transition: TransitionReport) -> Iterator[str]:
 # Differences in the file
 
 
-def configuration_changes(before: Configuration, after: Configuration, edit: ParsedEdit) -> Iterator[Change]:
+def configuration_changes(
+    before: Configuration, after: Configuration, edit: ParsedEdit
+) -> Iterator[ConfigurationChange]:
     """Yield the differences between two configurations, with details for profiles and instances."""
     for text in watcher.differences(before, after):
         family, _, rest = text.partition(" ")
         name = rest.removesuffix(" changed")
         if name == rest:
-            yield Change(text=text, profile=rest.split(" ")[0] if family == "profile" else "")
+            yield ConfigurationChange(text=text, profile=rest.split(" ")[0] if family == "profile" else "")
         elif family == "profile" and after.profiles[name].is_ending:
-            yield Change(
+            yield ConfigurationChange(
                 text=f"profile {name} is removed: it finishes the maintenance that it has begun, and starts none",
                 profile=name,
             )
@@ -172,11 +176,11 @@ def configuration_changes(before: Configuration, after: Configuration, edit: Par
                 _line_differences(explain_profile(before.profiles[name]), explain_profile(after.profiles[name]))
             )
             if how:  # otherwise only its instances changed, each with a line of its own
-                yield Change(text=f"{text}: {how}", profile=name)
+                yield ConfigurationChange(text=f"{text}: {how}", profile=name)
         else:
             settings = [_plugin_settings(configuration, family, name, edit) for configuration in (before, after)]
             how = "; ".join(_line_differences(*settings))
-            yield Change(text=f"{text}{f': {how}' if how else ''}")
+            yield ConfigurationChange(text=f"{text}{f': {how}' if how else ''}")
 
 
 def _line_differences(old: Iterable[str], new: Iterable[str]) -> Iterator[str]:
@@ -198,6 +202,6 @@ def _plugin_settings(configuration: Configuration, family: str, name: str, edit:
     ]
 
 
-def _redact(change: Change, edit: ParsedEdit) -> Change:
+def _redact(change: ConfigurationChange, edit: ParsedEdit) -> ConfigurationChange:
     text = edit.redaction.redact(description.mask_values(change.text, edit.values))
-    return Change(text=text, profile=change.profile, nodes=change.nodes, count=change.count)
+    return ConfigurationChange(text=text, profile=change.profile, nodes=change.nodes, count=change.count)

@@ -18,7 +18,7 @@ from haulout.dashboard.api.configuration import view
 from haulout.dashboard.api.configuration.edit import parse_edit
 from haulout.dashboard.api.configuration.preview import NextStep, preview_edit
 from haulout.dashboard.api.configuration.view import ConfigurationFile
-from haulout.dashboard.api.types import Configuration, WhatIf
+from haulout.dashboard.api.types import Configuration, ConfigurationPreview
 
 T = TypeVar("T")
 
@@ -66,12 +66,12 @@ class ConfigurationReader:
                 )
             return self._cached[1]
 
-    async def preview(self, text: str) -> WhatIf:
+    async def preview(self, text: str) -> ConfigurationPreview:
         """Return what would change with this file."""
         in_force = self._in_force()
         edit = await self._run_in_thread(partial(parse_edit, text, self._file(), self._registries(), in_force=in_force))
         if edit.edited is None:
-            return WhatIf(is_good=False, findings=edit.findings)
+            return ConfigurationPreview(is_valid=False, findings=edit.findings)
         return await preview_edit(
             edit,
             self._with_defaults(in_force),

@@ -13,7 +13,7 @@ from haulout.controllers.profiles.config.description import explain_profile
 from haulout.controllers.profiles.config.dry_run import dry_run
 from haulout.controllers.profiles.config.loader import Registries
 from haulout.controllers.profiles.config.redaction import RedactedConfig, redact_config
-from haulout.dashboard.api.types import Configuration, Finding, Level, ProfileText
+from haulout.dashboard.api.types import Configuration, Finding, Level, ProfileDescription
 from haulout.errors import ConfigError, ConfigErrors
 
 MAX_FINDINGS = 200
@@ -75,11 +75,11 @@ def findings_of(
 
 def profile_texts(
     configuration: profiles.Configuration, values: Mapping[str, str], redaction: RedactedConfig
-) -> tuple[ProfileText, ...]:
+) -> tuple[ProfileDescription, ...]:
     """Return what each profile does to a node, with its checks, triggers and notifications."""
     profiles_shown = list(configuration.profiles.values())[:MAX_PROFILES]
     return tuple(
-        ProfileText(
+        ProfileDescription(
             name=redaction.redact(description.mask_values(profile.name, values)),
             text=tuple(map(redaction.redact, _explain(configuration, profile.name, values))),
         )

@@ -23,7 +23,7 @@ from haulout.api.objects import Node, UndecodableObject
 from haulout.dashboard.api.backend import HistoryQuery, HttpError
 from haulout.dashboard.api.history.record_cache import unreadable_reason
 from haulout.dashboard.api.nodes.detail import happening
-from haulout.dashboard.api.types import HistoryEntry, HistoryList
+from haulout.dashboard.api.types import HistoryList, NodeHistoryEntry
 from haulout.errors import KubeError, NotFound
 from haulout.history import csv_export
 from haulout.kube.client import Client
@@ -60,7 +60,7 @@ class FleetHistory:
         """Return the newest entries, the newest first."""
         limit = query.limit or LIMIT
         total = 0
-        heap: list[tuple[datetime, int, HistoryEntry]] = []
+        heap: list[tuple[datetime, int, NodeHistoryEntry]] = []
         with self._limit_readers():
             async for node_entries in self._matching(query):
                 for entry in node_entries.entries:
@@ -134,22 +134,26 @@ class FleetHistory:
 def matching_entries(record: MaintenanceRecord, query: HistoryQuery) -> Sequence[Entry]:
     """Return the matching entries of a record."""
     entries = entries_between(record.entries, since=query.since, until=query.until)
-    return [entry for entry in entries if _is_about(entry, query.what) and _has_terms(record.name, entry, query.terms)]
+    return [
+        entry for entry in entries if _is_about(entry, query.objects) and _has_terms(record.name, entry, query.terms)
+    ]
 
 
-def _is_about(entry: Entry, what: frozenset[str]) -> bool:
-    return not what or entry.what in what or entry.what.partition("/")[0] in what
+def _is_about(entry: Entry, objects: frozenset[str]) -> bool:
+    return not objects or entry.object in objects or entry.object.partition("/")[0] in objects
 
 
 def _has_terms(node: str, entry: Entry, terms: Sequence[str]) -> bool:
     if not terms:
         return True
-    texts = (node, entry.what, entry.by, entry.from_, entry.to, entry.result, entry.why)
+    texts = (node, entry.object, entry.requested_by, entry.from_, entry.to, entry.result, entry.reason)
     text = "\n".join(texts).casefold()
     return all(term in text for term in terms)
 
 
 def to_history_entry(
     node: str, entry: Entry, *, is_deleted: bool = False, deleted: datetime | None = None
-) -> HistoryEntry:
-    return HistoryEntry(node=node, is_deleted=is_deleted, deleted=deleted, **msgspec.structs.asdict(happening(entry)))
+) -> NodeHistoryEntry:
+    return NodeHistoryEntry(
+        node=node, is_deleted=is_deleted, deleted=deleted, **msgspec.structs.asdict(happening(entry))
+    )

@@ -23,7 +23,7 @@ from haulout.controllers.profiles.plugin import State
 from haulout.core import duration
 from haulout.core.text import format_count
 from haulout.dashboard.api.notices import phase_of
-from haulout.dashboard.api.types import Drain, Span, SpanKind
+from haulout.dashboard.api.types import DrainSummary, Span, SpanKind
 
 _PROFILE, _ORDER = "profile/", "NodeMaintenance/"
 _KIND_ORDER = tuple(SpanKind)
@@ -50,14 +50,14 @@ class CurrentState:
     profiles: Sequence[ProfileStatus] = ()
     notices: Sequence[MaintenanceNotice] = ()
     orders: Sequence[NodeMaintenance] = ()
-    drains: Sequence[Drain] = ()
+    drains: Sequence[DrainSummary] = ()
 
 
 def all_spans(entries: Sequence[Entry], current: CurrentState, *, at: datetime) -> Iterator[Span]:
     """Yield all spans of a node."""
     by_owner: dict[str, list[Entry]] = {}
     for entry in entries:
-        by_owner.setdefault(entry.what, []).append(entry)
+        by_owner.setdefault(entry.object, []).append(entry)
     profiles = {f"{_PROFILE}{item.profile}": item for item in current.profiles}
     orders = {f"{_ORDER}{item.name}": item for item in current.orders}
     for what in dict.fromkeys((*by_owner, *profiles, *orders)):
@@ -89,7 +89,7 @@ def _profile_spans(name: str, entries: Sequence[Entry], current: ProfileStatus |
     if changes and changes[0].since is not None:
         yield from _state_spans(name, changes[0].from_, changes[0].since, changes[0].time)
     for entry, next_entry in pairwise(changes):
-        yield from _state_spans(name, entry.to, entry.time, next_entry.time, entry.why)
+        yield from _state_spans(name, entry.to, entry.time, next_entry.time, entry.reason)
     last = changes[-1] if changes else None
     if current is None:
         if last is not None and last.to != State.OPERATIONAL:
@@ -98,10 +98,10 @@ def _profile_spans(name: str, entries: Sequence[Entry], current: ProfileStatus |
     recorded = {(entry.to, entry.time) for entry in changes}
     is_recorded = current.since is None or (current.state, current.since) in recorded
     if last is not None and (last.to == current.state or is_recorded):
-        yield from _state_spans(name, current.state, last.time, None, current.why or last.why)
+        yield from _state_spans(name, current.state, last.time, None, current.why or last.reason)
         return
     if last is not None:  # later entries are not written yet
-        yield from _state_spans(name, last.to, last.time, current.since, last.why)
+        yield from _state_spans(name, last.to, last.time, current.since, last.reason)
     if current.since is not None:
         yield from _state_spans(name, current.state, current.since, None, current.why)
 
@@ -111,7 +111,7 @@ def _state_spans(name: str, state: str, start: datetime, end: datetime | None, w
         return
     if end is not None and end < start:
         start, why = end, "; ".join(filter(None, (why, _SET_BACK)))
-    yield Span(kind=SpanKind.PROFILE, title=name, start=start, end=end, state=state, why=why)
+    yield Span(kind=SpanKind.PROFILE, title=name, start=start, end=end, state=state, message=why)
 
 
 # NodeMaintenances
@@ -151,23 +151,23 @@ def _split_finished(name: str, entries: Sequence[Entry]) -> tuple[list[Span], li
 
 def _maintenance_span(name: str, first: Entry, last: Entry, *, end: datetime | None) -> Span:
     state = last.from_ if last.to == ENDED else last.to
-    why = "; ".join(dict.fromkeys(filter(None, (first.why, last.why if last is not first else ""))))
+    why = "; ".join(dict.fromkeys(filter(None, (first.reason, last.reason if last is not first else ""))))
     begin = first.since if first.to == ENDED and first.since is not None else first.time
     start = begin
     if end is not None and end < begin:
         start, why = end, "; ".join(filter(None, (why, _SET_BACK)))
-    return Span(kind=SpanKind.ORDER, title=name, start=start, end=end, state=state, why=why)
+    return Span(kind=SpanKind.MAINTENANCE, title=name, start=start, end=end, state=state, message=why)
 
 
 def _open_maintenance_span(order: NodeMaintenance, first: Entry | None, *, at: datetime) -> Span:
     start = order.metadata.creation_timestamp or (at if first is None else first.time)
     return Span(
-        kind=SpanKind.ORDER,
+        kind=SpanKind.MAINTENANCE,
         title=order.name,
         start=start,
         end=order.metadata.deletion_timestamp,
         state=order.status.phase,
-        why=order.spec.reason,
+        message=order.spec.reason,
     )
 
 
@@ -193,26 +193,26 @@ def _past_drain_spans(entries: Iterable[Entry]) -> Iterator[Span]:
         if entry.drain is not None:
             yield Span(
                 kind=SpanKind.DRAIN,
-                title=_owner_title(entry.what),
+                title=_owner_title(entry.object),
                 start=_shift(entry.time, -_duration(entry.drain.seconds)),
                 end=entry.time,
                 state=entry.result or entry.to,
-                why=_drain_summary(entry.drain),
+                message=_drain_summary(entry.drain),
             )
 
 
-def _running_drain_spans(drain: Drain, *, at: datetime) -> Iterator[Span]:
+def _running_drain_spans(drain: DrainSummary, *, at: datetime) -> Iterator[Span]:
     if drain.started is None or drain.is_done:
         return
-    progress = f"{drain.gone} of {format_count(drain.total, 'pod')} gone" if drain.total else ""
-    why = "; ".join(filter(None, (progress, drain.words)))
+    progress = f"{drain.removed} of {format_count(drain.total, 'pod')} gone" if drain.total else ""
+    why = "; ".join(filter(None, (progress, drain.message)))
     yield Span(
         kind=SpanKind.DRAIN,
-        title=_owner_title(drain.by),
+        title=_owner_title(drain.owner),
         start=min(drain.started, at),
         end=None,
         state=_RUNNING,
-        why=why,
+        message=why,
     )
 
 
@@ -246,7 +246,7 @@ def notice_spans(notice: MaintenanceNotice, *, at: datetime) -> Iterator[Span]:
         start=start,
         end=end,
         state=phase,
-        why=_notice_text(notice),
+        message=_notice_text(notice),
     )
     drain_at = status.drain_at
     if phase in (NoticePhase.PLANNED, NoticePhase.DUE) and drain_at is not None and at <= drain_at < start:
@@ -257,7 +257,7 @@ def notice_spans(notice: MaintenanceNotice, *, at: datetime) -> Iterator[Span]:
             start=drain_at,
             end=min(_shift(drain_at, predicted), start) if predicted else start,
             state=_PLANNED,
-            why=f"it is expected to take {duration.format_short(predicted)}" if predicted else "",
+            message=f"it is expected to take {duration.format_short(predicted)}" if predicted else "",
         )
 
 

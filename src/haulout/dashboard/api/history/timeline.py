@@ -23,7 +23,7 @@ from haulout.dashboard.api.nodes.detail import drains_of
 from haulout.dashboard.api.nodes.informers import Informers
 from haulout.dashboard.api.nodes.observation import NodeObservation
 from haulout.dashboard.api.query import bad_request
-from haulout.dashboard.api.types import NodeState, Span, Tile, Timeline, TimelineRow
+from haulout.dashboard.api.types import NodeState, NodeSummary, Span, Timeline, TimelineRow
 from haulout.history.record_store import RecordSummary
 from haulout.kube.client import Client
 
@@ -72,7 +72,7 @@ class TimelineBuilder:
 
     async def build(
         self,
-        tiles: Sequence[Tile],
+        tiles: Sequence[NodeSummary],
         time_range: TimeRange,
         *,
         profiles: Mapping[str, Profile],
@@ -105,10 +105,10 @@ class TimelineBuilder:
         )
 
     async def _rank_tiles(
-        self, tiles: Sequence[Tile], summaries: Mapping[str, RecordSummary], time_range: TimeRange
-    ) -> list[Tile]:
+        self, tiles: Sequence[NodeSummary], summaries: Mapping[str, RecordSummary], time_range: TimeRange
+    ) -> list[NodeSummary]:
         """Return the tiles in the order of rows."""
-        ranks: list[tuple[int, str, Tile]] = []
+        ranks: list[tuple[int, str, NodeSummary]] = []
         for number, tile in enumerate(tiles, start=1):
             summary = summaries.get(tile.name) if self._has_record(tile.name, summaries) else None
             notices = self._notices(tile.name)
@@ -119,7 +119,11 @@ class TimelineBuilder:
         return [tile for _, _, tile in ranks]
 
     async def _rows(
-        self, tiles: Sequence[Tile], summaries: Mapping[str, RecordSummary], time_range: TimeRange, problems: list[str]
+        self,
+        tiles: Sequence[NodeSummary],
+        summaries: Mapping[str, RecordSummary],
+        time_range: TimeRange,
+        problems: list[str],
     ) -> list[TimelineRow]:
         entries: Mapping[str, tuple[Entry, ...]] = {}
         with_record = [tile.name for tile in tiles if self._has_record(tile.name, summaries)]
@@ -172,7 +176,7 @@ def current_state(observation: NodeObservation, notices: Iterable[MaintenanceNot
 
 
 def rank(
-    tile: Tile,
+    tile: NodeSummary,
     notices: Iterable[MaintenanceNotice],
     summary: RecordSummary | None,
     time_range: TimeRange,

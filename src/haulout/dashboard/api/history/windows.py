@@ -62,5 +62,5 @@ def _blackout_spans(title: str, timetable: Timetable, start: datetime, end: date
     for closing in islice(blackouts_between(timetable, start, end), MAX_BANDS):
         why = closing.reason.removeprefix("blackout: ")
         yield Span(
-            kind=SpanKind.BLACKOUT, title=title, start=max(closing.start, start), end=min(closing.end, end), why=why
+            kind=SpanKind.BLACKOUT, title=title, start=max(closing.start, start), end=min(closing.end, end), message=why
         )

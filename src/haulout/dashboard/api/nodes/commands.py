@@ -19,7 +19,7 @@ from haulout.controllers.profiles.explain.approval import Offer
 from haulout.controllers.profiles.plugin import DATA_ANNOTATION
 from haulout.dashboard.api.nodes.observation import NodeObservation
 from haulout.dashboard.api.nodes.state import orphaned_owners
-from haulout.dashboard.api.types import Act, ActKind, Blocker, Command, Drain, NodeState
+from haulout.dashboard.api.types import Action, ActionType, Blocker, Command, DrainSummary, NodeState
 from haulout.drain.blockers import BlockerKind
 from haulout.drain.cordon import CORDON_ANNOTATION, CORDON_BACKUP_ANNOTATION, InvalidCordonAnnotation, cordon_of
 
@@ -27,7 +27,11 @@ _MAX_COMMANDS = 12
 
 
 def commands_for(
-    observation: NodeObservation, *, state: NodeState, drains: tuple[Drain, ...], configuration: Configuration | None
+    observation: NodeObservation,
+    *,
+    state: NodeState,
+    drains: tuple[DrainSummary, ...],
+    configuration: Configuration | None,
 ) -> tuple[Command, ...]:
     """Return the commands for a node, the most useful first."""
     found = (
@@ -48,7 +52,7 @@ def _data_commands(observation: NodeObservation) -> Iterator[Command]:
         yield Command(
             title="Reset the state of its profiles",
             command=f"kubectl annotate node {_quote(observation.node.name)} {DATA_ANNOTATION}-",
-            why="the annotation cannot be parsed; without it all profiles start as operational",
+            reason="the annotation cannot be parsed; without it all profiles start as operational",
         )
 
 
@@ -63,18 +67,18 @@ def _cordon_commands(observation: NodeObservation) -> Iterator[Command]:
                 f"kubectl annotate node {name} {CORDON_ANNOTATION}- "
                 f"{CORDON_BACKUP_ANNOTATION}- && kubectl uncordon {name}"
             ),
-            why="only after its maintenance: it is no longer known who cordoned it",
+            reason="only after its maintenance: it is no longer known who cordoned it",
         )
         return
     if mark is None and node.spec.unschedulable:
         yield Command(
-            title="Uncordon it", command=f"kubectl uncordon {name}", why="it was cordoned by hand, not by Haulout"
+            title="Uncordon it", command=f"kubectl uncordon {name}", reason="it was cordoned by hand, not by Haulout"
         )
     elif mark is not None and (orphaned := orphaned_owners(mark, observation)):
         yield Command(
             title="Remove what is left of its maintenance",
             command=f"haulout uncordon {name}",
-            why=(
+            reason=(
                 "it is kept cordoned for "
                 f"{', '.join(owner.replace('/', ' ', 1) for owner in orphaned)}, which no longer exists"
             ),
@@ -93,29 +97,29 @@ def _blocker_commands(blocker: Blocker) -> Iterator[Command]:
             yield Command(
                 title=f"Show {blocker.object}",
                 command=f"{kubectl} describe pdb {_quote(budget)}",
-                why="; ".join(filter(None, (blocker.reason, blocker.advice))),
+                reason="; ".join(filter(None, (blocker.reason, blocker.remedy))),
             )
             if blocker.workload:
                 yield Command(title=f"List the pods of {blocker.workload}", command=f"{kubectl} get pods -o wide")
         case BlockerKind.POLICY:
             yield Command(
-                title=f"Delete {blocker.pod}", command=f"{kubectl} delete pod {_quote(pod)}", why=blocker.reason
+                title=f"Delete {blocker.pod}", command=f"{kubectl} delete pod {_quote(pod)}", reason=blocker.reason
             )
         case BlockerKind.KUBELET:
             yield Command(
                 title=f"Force delete {blocker.pod}",
                 command=f"{kubectl} delete pod {_quote(pod)} --force --grace-period=0",
-                why=f"{blocker.reason}; only if the container is known to have stopped",
+                reason=f"{blocker.reason}; only if the container is known to have stopped",
             )
         case BlockerKind.VOLUME:
             yield Command(
                 title=f"Show {blocker.object}",
                 command="kubectl get volumeattachments",
-                why="; ".join(filter(None, (blocker.reason, blocker.advice))),
+                reason="; ".join(filter(None, (blocker.reason, blocker.remedy))),
             )
         case BlockerKind.PERMISSION:
             yield Command(
-                title="Show the permissions that Haulout lacks", command="haulout cluster-info", why=blocker.reason
+                title="Show the permissions that Haulout lacks", command="haulout cluster-info", reason=blocker.reason
             )
         case (
             BlockerKind.FINALIZER
@@ -127,7 +131,7 @@ def _blocker_commands(blocker: Blocker) -> Iterator[Command]:
             yield Command(
                 title=f"Show {blocker.pod}",
                 command=f"{kubectl} get pod {_quote(pod)} -o yaml",
-                why="; ".join(filter(None, (blocker.reason, blocker.advice))),
+                reason="; ".join(filter(None, (blocker.reason, blocker.remedy))),
             )
 
 
@@ -151,8 +155,10 @@ def _approval_command(offer: Offer, observation: NodeObservation) -> Command:
         if offer.waits_for
         else f"Let profile {offer.profile} change to {offer.target}",
         command=approval.command(observation.node, offer.changes),
-        why=f"it changes to {offer.target} when {' and '.join(filter(None, (offer.remedy_text, offer.waits_for)))}",
-        act=Act(act=ActKind.APPROVE, node=observation.node.name, profile=offer.profile, check=only) if is_one else None,
+        reason=f"it changes to {offer.target} when {' and '.join(filter(None, (offer.remedy_text, offer.waits_for)))}",
+        action=Action(action=ActionType.APPROVE, node=observation.node.name, profile=offer.profile, check=only)
+        if is_one
+        else None,
     )
 
 
@@ -165,7 +171,7 @@ def _maintenance_commands(observation: NodeObservation) -> Iterator[Command]:
             yield Command(
                 title="End the maintenance and uncordon the node",
                 command=f"kubectl delete nodemaintenance {_quote(maintenance.name)}",
-                act=Act(act=ActKind.CANCEL, node=observation.node.name, maintenance=maintenance.name),
+                action=Action(action=ActionType.CANCEL, node=observation.node.name, maintenance=maintenance.name),
             )
 
 
@@ -175,7 +181,7 @@ def _notice_commands(observation: NodeObservation) -> Iterator[Command]:
             yield Command(
                 title="Cancel the announced maintenance",
                 command=f"haulout notice cancel {_quote(notice.name)}",
-                act=Act(act=ActKind.CANCEL, node=observation.node.name, notice=notice.name),
+                action=Action(action=ActionType.CANCEL, node=observation.node.name, notice=notice.name),
             )
 
 
@@ -185,8 +191,8 @@ def _release_commands(observation: NodeObservation) -> Iterator[Command]:
         yield Command(
             title="Release the hold",
             command=f"haulout release {_quote(name)}",
-            why=f"it is {hold_text}",
-            act=Act(act=ActKind.RELEASE, node=name),
+            reason=f"it is {hold_text}",
+            action=Action(action=ActionType.RELEASE, node=name),
         )
 
 
@@ -198,8 +204,8 @@ def _start_or_hold_commands(observation: NodeObservation) -> Iterator[Command]:
         yield Command(
             title="Hold the node",
             command=f"haulout hold {_quote(name)} --for 4h --reason 'by hand'",
-            why="Haulout starts no maintenance on it until then; maintenance that a cloud announces still happens",
-            act=Act(act=ActKind.HOLD, node=name),
+            reason="Haulout starts no maintenance on it until then; maintenance that a cloud announces still happens",
+            action=Action(action=ActionType.HOLD, node=name),
         )
 
 
@@ -208,8 +214,8 @@ def _start_commands(observation: NodeObservation) -> Iterator[Command]:
     yield Command(
         title="Start maintenance now",
         command=start_maintenance_command(name, reason="by hand"),
-        why="cordons and drains it within the budget; deleting the NodeMaintenance uncordons it",
-        act=Act(act=ActKind.START, node=name),
+        reason="cordons and drains it within the budget; deleting the NodeMaintenance uncordons it",
+        action=Action(action=ActionType.START, node=name),
     )
 
 

@@ -19,11 +19,11 @@ from haulout.dashboard.api.notices import notice_to_api as told_notice
 from haulout.dashboard.api.types import (
     Blocker,
     Check,
-    Drain,
-    Happening,
+    DrainSummary,
+    HistoryEntry,
+    MaintenanceSummary,
+    NodeCondition,
     NodeDetail,
-    NodeFact,
-    Order,
     ProfileState,
     Transition,
 )
@@ -45,7 +45,7 @@ def detail_of(
     node, info = observation.node, observation.info
     drains = drains_of(observation)
     return NodeDetail(
-        tile=tile,
+        summary=tile,
         uid=node.uid,
         provider_id=node.spec.provider_id,
         kubelet=kubelet,
@@ -53,7 +53,7 @@ def detail_of(
         labels=node.metadata.labels,
         taints=tuple(_taint(item.key, item.value, item.effect) for item in node.spec.taints),
         conditions=tuple(
-            NodeFact(
+            NodeCondition(
                 type=item.type,
                 status=item.status,
                 reason=item.reason,
@@ -64,10 +64,10 @@ def detail_of(
         ),
         profiles=tuple(_profiles(observation, configuration)),
         problem=observation.data_problem or ("" if info is None else info.problem),
-        next_look=None if info is None else info.next_reconcile,
-        wakes_on=() if info is None else tuple(map(topics.describe, sorted(info.topics))),
+        next_reconcile=None if info is None else info.next_reconcile,
+        requeue_on=() if info is None else tuple(map(topics.describe, sorted(info.topics))),
         drains=drains,
-        orders=tuple(_order(item, observation) for item in observation.orders),
+        maintenances=tuple(_order(item, observation) for item in observation.orders),
         notices=tuple(told_notice(item, now=observation.now) for item in observation.notices),
         history=tuple(happening(item) for item in reversed(tuple(history))),
         history_problem=history_problem,
@@ -98,7 +98,7 @@ def _profile(
         name=name,
         state=state,
         since=None if entry is None else entry.transition,
-        waits_for="" if report is None else report.waits_for,
+        waiting_for="" if report is None else report.waits_for,
         error=(report.error if report is not None else "")
         or ("" if profile else "the configuration has no such profile"),
         notifications=tuple(notification.name for notification in profile.states[State(state)].notify)
@@ -160,12 +160,12 @@ def _check(name: str, report: CheckReport) -> Check:
 # Drains
 
 
-def drains_of(observation: NodeObservation) -> tuple[Drain, ...]:
+def drains_of(observation: NodeObservation) -> tuple[DrainSummary, ...]:
     """Return the drains of a node, of all initiators."""
     return (*map(_drain_of_order, filter(_has_drain, observation.orders)), *_drains_of_profiles(observation))
 
 
-def _drains_of_profiles(observation: NodeObservation) -> Iterator[Drain]:
+def _drains_of_profiles(observation: NodeObservation) -> Iterator[DrainSummary]:
     reports = (
         {}
         if observation.info is None
@@ -176,18 +176,18 @@ def _drains_of_profiles(observation: NodeObservation) -> Iterator[Drain]:
         yield _drain_of_profile(name, drain, message="" if report is None else report.waits_for)
 
 
-def _drain_of_profile(name: str, drain: DrainSnapshot, *, message: str) -> Drain:
+def _drain_of_profile(name: str, drain: DrainSnapshot, *, message: str) -> DrainSummary:
     progress, outcome = drain.progress, drain.outcome
-    return Drain(
-        by=f"profile/{name}",
+    return DrainSummary(
+        owner=f"profile/{name}",
         started=progress.started,
         deadline=progress.deadline,
         total=progress.total,
-        gone=progress.gone,
-        leaving=progress.leaving,
+        removed=progress.gone,
+        terminating=progress.leaving,
         is_done=outcome is not None and outcome.is_drained,
-        words=outcome.message if outcome is not None else progress.stale_reason or message,
-        pending=tuple(item.pod for item in progress.pods[:_MAX_PODS]),
+        message=outcome.message if outcome is not None else progress.stale_reason or message,
+        pending_pods=tuple(item.pod for item in progress.pods[:_MAX_PODS]),
         blockers=tuple(
             Blocker(
                 kind=item.blocker.kind,
@@ -195,7 +195,7 @@ def _drain_of_profile(name: str, drain: DrainSnapshot, *, message: str) -> Drain
                 object=item.blocker.object,
                 workload=item.blocker.workload,
                 reason=item.blocker.reason,
-                advice=item.blocker.advice,
+                remedy=item.blocker.remedy,
                 since=item.since,
             )
             for item in progress.blockers[:_MAX_PODS]
@@ -207,19 +207,19 @@ def _has_drain(order: NodeMaintenance) -> bool:
     return bool(order.status.drain or order.status.eviction_pods or order.status.pending_pods)
 
 
-def _drain_of_order(order: NodeMaintenance) -> Drain:
+def _drain_of_order(order: NodeMaintenance) -> DrainSummary:
     status, drain = order.status, order.status.drain
     total, pending = status.eviction_pods, tuple(_name(item.namespace, item.name) for item in status.pending_pods_refs)
-    return Drain(
-        by=f"NodeMaintenance/{order.name}",
+    return DrainSummary(
+        owner=f"NodeMaintenance/{order.name}",
         started=None if drain is None else drain.start_time,
         deadline=None if drain is None else drain.deadline,
         total=total,
-        gone=max(total - len(pending), 0) if drain is None else drain.gone,
-        leaving=0 if drain is None else drain.leaving,
+        removed=max(total - len(pending), 0) if drain is None else drain.removed,
+        terminating=0 if drain is None else drain.terminating,
         is_done=status.phase == NodeMaintenancePhase.SUCCEEDED,
-        words=status.last_error or _drained_message(order),
-        pending=(pending or status.pending_pods)[:_MAX_PODS],
+        message=status.last_error or _drained_message(order),
+        pending_pods=(pending or status.pending_pods)[:_MAX_PODS],
         blockers=tuple(
             Blocker(
                 kind=item.kind,
@@ -227,7 +227,7 @@ def _drain_of_order(order: NodeMaintenance) -> Drain:
                 object=item.object,
                 workload=item.workload,
                 reason=item.reason,
-                advice=item.advice,
+                remedy=item.remedy,
                 since=item.since,
             )
             for item in status.blockers
@@ -244,13 +244,13 @@ def _name(namespace: str, name: str) -> str:
     return f"{namespace}/{name}" if namespace else name
 
 
-def _order(order: NodeMaintenance, observation: NodeObservation) -> Order:
-    return Order(
+def _order(order: NodeMaintenance, observation: NodeObservation) -> MaintenanceSummary:
+    return MaintenanceSummary(
         name=order.name,
         node=order.node,
         reason=order.spec.reason,
         phase=order.status.phase,
-        by=next(
+        requested_by=next(
             (
                 managed_field.manager
                 for managed_field in order.metadata.managed_fields
@@ -259,26 +259,26 @@ def _order(order: NodeMaintenance, observation: NodeObservation) -> Order:
             "",
         ),
         created=order.metadata.creation_timestamp,
-        is_ending=order.is_being_deleted,
+        is_deleting=order.is_being_deleted,
         error=order.status.last_error,
-        place=observation.waiting_positions.get(order.name, 0),
+        queue_position=observation.waiting_positions.get(order.name, 0),
     )
 
 
 # History
 
 
-def happening(entry: Recorded) -> Happening:
+def happening(entry: Recorded) -> HistoryEntry:
     """Return an entry of a record as an API value."""
-    return Happening(
+    return HistoryEntry(
         time=entry.time,
-        what=entry.what,
-        by=entry.by,
-        before=entry.from_,
-        after=entry.to,
+        object=entry.object,
+        requested_by=entry.requested_by,
+        from_=entry.from_,
+        to=entry.to,
         since=entry.since,
-        why=entry.why,
+        reason=entry.reason,
         result=entry.result,
-        seconds=None if entry.drain is None else entry.drain.seconds,
-        pods=None if entry.drain is None else entry.drain.pods,
+        drain_seconds=None if entry.drain is None else entry.drain.seconds,
+        drain_pods=None if entry.drain is None else entry.drain.pods,
     )

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from typing import TypeVar
 
-from haulout.dashboard.api.types import NodeState, Tile
+from haulout.dashboard.api.types import NodeState, NodeSummary
 
 PARAMETERS = ("state", "zone", "pool", "profile", "q")
 
@@ -29,7 +29,7 @@ class NodeFilter:
     def __bool__(self) -> bool:
         return any(getattr(self, condition.name) for condition in fields(self))
 
-    def matches(self, tile: Tile) -> bool:
+    def matches(self, tile: NodeSummary) -> bool:
         """Return whether a tile matches."""
         return (
             _is_in(tile.state, self.states)
@@ -39,7 +39,7 @@ class NodeFilter:
             and (not self.terms or _has_terms(tile, self.terms))
         )
 
-    def apply(self, tiles: Iterable[Tile]) -> tuple[Tile, ...]:
+    def apply(self, tiles: Iterable[NodeSummary]) -> tuple[NodeSummary, ...]:
         """Return the matching tiles."""
         return tuple(tile for tile in tiles if self.matches(tile)) if self else tuple(tiles)
 
@@ -51,8 +51,8 @@ def _is_in(value: _Value, allowed: frozenset[_Value]) -> bool:
     return not allowed or value in allowed
 
 
-def _has_terms(tile: Tile, terms: tuple[str, ...]) -> bool:
-    texts = (tile.name, tile.state, tile.why, tile.zone, tile.pool, tile.maintenance, tile.hold)
+def _has_terms(tile: NodeSummary, terms: tuple[str, ...]) -> bool:
+    texts = (tile.name, tile.state, tile.message, tile.zone, tile.pool, tile.maintenance, tile.hold)
     pairs = (f"{key}={value}" for mapping in (tile.profiles, tile.labels) for key, value in mapping.items())
     text = "\n".join((*texts, *pairs)).casefold()
     return all(term in text for term in terms)

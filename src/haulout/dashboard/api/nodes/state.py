@@ -132,7 +132,7 @@ def _assess_maintenance(order: NodeMaintenance, observation: NodeObservation) ->
             state=NodeState.PLANNED,
             why=f"{title} {_waiting_text(order, observation)}",
             since=created,
-            at=status.next_look,
+            at=status.next_reconcile,
         )
     return _assess_drain_of_maintenance(order, observation, title)
 
@@ -171,7 +171,7 @@ def _assess_drain_of_maintenance(order: NodeMaintenance, observation: NodeObserv
         state=NodeState.DRAINING,
         why=f"{title}: {len(status.pending_pods)} of {status.eviction_pods} pods are still to leave",
         since=drain.start_time if drain is not None else order.metadata.creation_timestamp,
-        at=(drain.deadline if drain is not None else None) or status.next_look,
+        at=(drain.deadline if drain is not None else None) or status.next_reconcile,
         progress=status.drain_progress,
     )
     if first is not None and first.since is not None:
@@ -189,7 +189,7 @@ def _assess_drain_of_maintenance(order: NodeMaintenance, observation: NodeObserv
 
 def _blocker_text(blocker: BlockerStatus) -> str:
     whose = f"{blocker.pod}: " if blocker.pod else ""
-    return whose + blocker.reason + (f"; {blocker.advice}" if blocker.advice else "")
+    return whose + blocker.reason + (f"; {blocker.remedy}" if blocker.remedy else "")
 
 
 # Profiles

@@ -4,19 +4,19 @@ from haulout.api.hold import active_hold
 from haulout.dashboard.api.nodes.observation import NodeObservation
 from haulout.dashboard.api.nodes.state import NodeAssessment, assess_node
 from haulout.dashboard.api.nodes.topology import pool_of, zone_of
-from haulout.dashboard.api.types import NodeState, Tile
+from haulout.dashboard.api.types import NodeState, NodeSummary
 
 
-def tile_of(observation: NodeObservation) -> tuple[Tile, NodeAssessment]:
+def tile_of(observation: NodeObservation) -> tuple[NodeSummary, NodeAssessment]:
     """Return the tile of a node, and its assessment."""
     assessment, node = assess_node(observation), observation.node
     labels = node.metadata.labels
-    tile = Tile(
+    tile = NodeSummary(
         name=node.name,
         state=assessment.state,
         since=assessment.since,
-        why=assessment.why,
-        at=assessment.at,
+        message=assessment.why,
+        next_at=assessment.at,
         progress=assessment.progress,
         zone=zone_of(labels),
         pool=pool_of(labels),
@@ -31,6 +31,6 @@ def tile_of(observation: NodeObservation) -> tuple[Tile, NodeAssessment]:
     return tile, assessment
 
 
-def broken_tile(name: str, problem: str) -> Tile:
+def broken_tile(name: str, problem: str) -> NodeSummary:
     """Return the tile of a node whose assessment failed with a bug."""
-    return Tile(name=name, state=NodeState.BLOCKED, why=f"internal error in the operator: {problem}")
+    return NodeSummary(name=name, state=NodeState.BLOCKED, message=f"internal error in the operator: {problem}")

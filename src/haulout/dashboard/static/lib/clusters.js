@@ -6,26 +6,26 @@
 import { byName } from "./filters.js";
 
 // Most important first.
-export const MARKS = ["unreachable", "unreadable", "in-maintenance", "waiting", "connecting", "leaving", "idle"];
+export const MARKS = ["unreachable", "unreadable", "in-maintenance", "waiting", "connecting", "deleting", "idle"];
 export const MARK_WORDS = {
   unreachable: "Unreachable",
   unreadable: "Unreadable",
   "in-maintenance": "In maintenance",
   waiting: "Waiting",
   connecting: "Connecting",
-  leaving: "Being deleted",
+  deleting: "Being deleted",
   idle: "Idle",
 };
 
 const haystacks = new WeakMap(); // by tile; tiles are immutable
 
-export function marksOf({ reach, state, isLeaving }) {
-  const marks = MARKS.filter((mark) => mark === state || mark === reach || (mark === "leaving" && isLeaving));
+export function marksOf({ connection, state, isDeleting }) {
+  const marks = MARKS.filter((mark) => mark === state || mark === connection || (mark === "deleting" && isDeleting));
   return marks.length > 1 ? marks.filter((mark) => mark !== "idle") : marks;
 }
 
-export function isAway({ reach }) {
-  return reach === "unreachable" || reach === "unreadable";
+export function isUnreachable({ connection }) {
+  return connection === "unreachable" || connection === "unreadable";
 }
 
 export function namespaceOf({ key }) {
@@ -72,8 +72,8 @@ export function isWorthSplitting(tiles) {
 function haystack(tile) {
   let text = haystacks.get(tile);
   if (text === undefined) {
-    const machines = (tile.active ?? []).flatMap(({ name, node, reason, why }) => [name, node, reason, why]);
-    text = [tile.key, tile.why, tile.waitsFor, tile.server, tile.version, ...(tile.budgets ?? []), ...machines].join("\n").toLowerCase();
+    const machines = (tile.active ?? []).flatMap(({ name, node, message, request }) => [name, node, message, request]);
+    text = [tile.key, tile.message, tile.waitingFor, tile.server, tile.version, ...(tile.budgets ?? []), ...machines].join("\n").toLowerCase();
     haystacks.set(tile, text);
   }
   return text;

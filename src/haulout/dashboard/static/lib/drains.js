@@ -8,11 +8,11 @@ import { ms, nowMs, short, t } from "./time.js";
 const FEW = 8; // pods listed before folding
 
 export function drainCard(drain) {
-  const { total = 0, gone = 0, leaving = 0, isDone, words, pending = [], blockers = [], started, deadline } = drain;
+  const { total = 0, removed: gone = 0, terminating: leaving = 0, isDone, message: words, pendingPods: pending = [], blockers = [], started, deadline } = drain;
   const share = total ? Math.floor((100 * gone) / total) : isDone ? 100 : 0;
   const isLate = deadline && ms(deadline) < nowMs();
   return card(
-    `Drain by ${drain.by.replace("/", " ")}`,
+    `Drain by ${drain.owner.replace("/", " ")}`,
     { className: "drain", note: started ? ["began ", t(started)] : "" },
     h(
       "div",
@@ -41,7 +41,7 @@ export function drainCard(drain) {
 function grouped(blockers) {
   const groups = new Map();
   for (const it of blockers) {
-    const key = JSON.stringify([it.kind, it.object, it.workload, it.reason, it.advice]);
+    const key = JSON.stringify([it.kind, it.object, it.workload, it.reason, it.remedy]);
     const group = groups.get(key) ?? { ...it, pods: [] };
     group.pods.push(it.pod);
     if (it.since && (!group.since || ms(it.since) < ms(group.since))) group.since = it.since;
@@ -50,14 +50,14 @@ function grouped(blockers) {
   return [...groups.values()].sort((a, b) => (a.since ? ms(a.since) : Infinity) - (b.since ? ms(b.since) : Infinity));
 }
 
-function blocker({ kind, object, workload, reason, advice, since, pods }) {
+function blocker({ kind, object, workload, reason, remedy, since, pods }) {
   return h(
     "li",
     {},
     h("p", { class: "blocker-head" }, icon("blocked"), h("b", {}, h("bdi", {}, object || kind)), since ? h("span", { class: "dim" }, "since ", short(since), " (", t(since), ")") : null),
     reason ? h("p", {}, h("bdi", {}, reason)) : null,
     h("p", { class: "dim small" }, workload ? [h("bdi", {}, workload), ": "] : "", h("bdi", {}, some(pods))),
-    advice ? h("p", { class: "blocker-advice" }, h("b", {}, "Remedy: "), h("bdi", {}, advice)) : null,
+    remedy ? h("p", { class: "blocker-remedy" }, h("b", {}, "Remedy: "), h("bdi", {}, remedy)) : null,
   );
 }
 
@@ -67,5 +67,5 @@ function some(pods) {
 
 function podList(drain, pending) {
   const list = h("ul", { class: "pods" }, pending.map((pod) => h("li", {}, h("bdi", {}, pod))));
-  return fold(`pods ${drain.by}`, `${pending.length} ${pending.length === 1 ? "pod" : "pods"} left`, { isOpen: pending.length <= FEW }, list);
+  return fold(`pods ${drain.owner}`, `${pending.length} ${pending.length === 1 ? "pod" : "pods"} left`, { isOpen: pending.length <= FEW }, list);
 }

@@ -51,7 +51,7 @@ function haystack(tile) {
   let text = haystacks.get(tile);
   if (text === undefined) {
     const pairs = [...Object.entries(tile.labels ?? {}), ...Object.entries(tile.profiles ?? {})].map(([key, value]) => `${key}=${value}`);
-    text = [tile.name, tile.zone, tile.pool, tile.why, tile.maintenance, tile.hold, tile.isCordoned ? "cordoned" : "", tile.isReady === false ? "not ready" : "", ...pairs].join("\n").toLowerCase();
+    text = [tile.name, tile.zone, tile.pool, tile.message, tile.maintenance, tile.hold, tile.isCordoned ? "cordoned" : "", tile.isReady === false ? "not ready" : "", ...pairs].join("\n").toLowerCase();
     haystacks.set(tile, text);
   }
   return text;

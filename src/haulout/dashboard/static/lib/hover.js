@@ -68,18 +68,18 @@ function content(tile) {
   const marks = marksOf(tile).filter((mark) => mark !== "held");
   const facts = [
     ["Since", tile.since && `${short(tile.since)} (${relative(tile.since)})`],
-    ["Next", tile.at && `${short(tile.at)} (${relative(tile.at)})`],
-    ["Where", [tile.zone, tile.pool].filter(Boolean).join(" · ")],
-    ["Held", tile.hold],
-    ["Order", tile.maintenance],
+    ["Next", tile.nextAt && `${short(tile.nextAt)} (${relative(tile.nextAt)})`],
+    ["Zone, pool", [tile.zone, tile.pool].filter(Boolean).join(" · ")],
+    ["Hold", tile.hold],
+    ["NodeMaintenance", tile.maintenance],
     ["Profiles", Object.entries(tile.profiles ?? {}).map(([name, state]) => `${name}: ${state}`).join(", ")],
     ["Notices", tile.notices ? String(tile.notices) : ""],
     ["Labels", Object.entries(tile.labels ?? {}).map(([key, value]) => `${key}=${value}`).join(", ")],
   ].filter(([, value]) => value);
   return [
     h("div", { class: "hover-head" }, h("strong", {}, h("bdi", {}, tile.name)), stateMark(tile.state), tile.progress != null ? h("span", {}, `${tile.progress} %`) : null, marks.map((mark) => h("span", { class: "tag" }, mark))),
-    tile.why ? h("p", {}, h("bdi", {}, tile.why)) : null,
-    h("dl", { class: "facts" }, facts.map(([name, value]) => [h("dt", {}, name), h("dd", { title: name === "Since" || name === "Next" ? full(name === "Since" ? tile.since : tile.at) : null }, h("bdi", {}, value))])),
+    tile.message ? h("p", {}, h("bdi", {}, tile.message)) : null,
+    h("dl", { class: "facts" }, facts.map(([name, value]) => [h("dt", {}, name), h("dd", { title: name === "Since" || name === "Next" ? full(name === "Since" ? tile.since : tile.nextAt) : null }, h("bdi", {}, value))])),
   ].filter(Boolean);
 }
 

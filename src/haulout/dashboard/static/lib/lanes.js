@@ -2,7 +2,7 @@
 //
 // Spans of one kind share lanes; the kinds follow each other in the order in which things happen to a node.
 
-const ORDER = ["notice", "order", "profile", "drain"];
+const ORDER = ["notice", "maintenance", "profile", "drain"];
 
 // The spans of a row that are drawn as bars, each with its lane, and how many lanes that makes.
 export function lanes(spans, { horizon }) {

@@ -224,14 +224,14 @@ function commonEnding(names) {
 
 function spoken(tile) {
   const progress = tile.progress != null ? `${tile.progress} percent` : "";
-  return [tile.name, stateWord(tile.state).toLowerCase(), progress, ...marksOf(tile), tile.why].filter(Boolean).join(", ");
+  return [tile.name, stateWord(tile.state).toLowerCase(), progress, ...marksOf(tile), tile.message].filter(Boolean).join(", ");
 }
 
 // The short text of a large tile.
 function note(tile) {
   if (tile.state === "idle") return marksOf(tile)[0] ?? "";
   if (tile.state === "draining" && tile.progress != null) return `${tile.progress} %`;
-  if (tile.state === "planned" && tile.at) return t(tile.at, { words: (time) => (ms(time) > nowMs() ? relative(time) : "due") });
+  if (tile.state === "planned" && tile.nextAt) return t(tile.nextAt, { words: (time) => (ms(time) > nowMs() ? relative(time) : "due") });
   return tile.since ? t(tile.since, { words: (time) => duration((nowMs() - ms(time)) / 1000) }) : "";
 }
 

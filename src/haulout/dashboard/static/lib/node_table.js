@@ -15,9 +15,9 @@ const far = (time) => (time ? ms(time) : Infinity);
 const COLUMNS = [
   { key: "name", title: "Node", compare: (one, other) => byName(one.name, other.name), cell: nameCell },
   { key: "state", title: "State", compare: (one, other) => STATES.indexOf(one.state) - STATES.indexOf(other.state), cell: stateCell },
-  { key: "why", title: "Why", compare: (one, other) => byName(one.why ?? "￿", other.why ?? "￿"), cell: whyCell },
-  { key: "since", title: "For", compare: (one, other) => far(one.since) - far(other.since) || 0, cell: (tile) => t(tile.since, { words: age }) },
-  { key: "at", title: "Next", compare: (one, other) => far(one.at) - far(other.at) || 0, cell: (tile) => t(tile.at, { words: relative }) },
+  { key: "message", title: "Message", compare: (one, other) => byName(one.message ?? "￿", other.message ?? "￿"), cell: messageCell },
+  { key: "since", title: "In state for", compare: (one, other) => far(one.since) - far(other.since) || 0, cell: (tile) => t(tile.since, { words: age }) },
+  { key: "nextAt", title: "Next", compare: (one, other) => far(one.nextAt) - far(other.nextAt) || 0, cell: (tile) => t(tile.nextAt, { words: relative }) },
   { key: "zone", title: "Zone", compare: (one, other) => byName(one.zone ?? "", other.zone ?? ""), cell: (tile) => h("bdi", {}, tile.zone ?? "") },
   { key: "pool", title: "Pool", compare: (one, other) => byName(one.pool ?? "", other.pool ?? ""), cell: (tile) => h("bdi", {}, tile.pool ?? "") },
 ];
@@ -144,9 +144,9 @@ function marks(tile) {
 }
 
 // Without room for more columns, a node without a reason shows its zone and pool.
-function whyCell({ why, zone, pool }) {
-  if (!why) return h("span", { class: "where" }, h("bdi", {}, [zone, pool].filter(Boolean).join(" · ")));
-  return h("bdi", { title: why }, why);
+function messageCell({ message, zone, pool }) {
+  if (!message) return h("span", { class: "where" }, h("bdi", {}, [zone, pool].filter(Boolean).join(" · ")));
+  return h("bdi", { title: message }, message);
 }
 
 function stateCell(tile) {

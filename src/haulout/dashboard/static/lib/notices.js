@@ -1,7 +1,7 @@
 // Details of a notice, on all pages that show it.
 
 import { h } from "./dom.js";
-import { happenings } from "./history_list.js";
+import { historyTable } from "./history_list.js";
 import { verdict } from "./components.js";
 import { duration, full, t } from "./time.js";
 
@@ -12,10 +12,10 @@ const TIMELY = {
 };
 
 // Whether the drain finishes before the maintenance starts, and why.
-export function onTimeMark({ isOnTime, onTime }) {
-  if (isOnTime === undefined && !onTime) return null;
+export function onTimeMark({ isOnTime, onTimeMessage }) {
+  if (isOnTime === undefined && !onTimeMessage) return null;
   const { tone, word } = TIMELY[String(isOnTime ?? "unknown")];
-  return h("p", { class: "on-time" }, verdict(tone, word), onTime ? h("span", { class: "dim" }, h("bdi", {}, onTime)) : null);
+  return h("p", { class: "on-time" }, verdict(tone, word), onTimeMessage ? h("span", { class: "dim" }, h("bdi", {}, onTimeMessage)) : null);
 }
 
 export function noticeFacts(notice) {
@@ -38,6 +38,6 @@ export function noticeFacts(notice) {
       fact("Source", text([notice.source, notice.id].filter(Boolean).join(", "))),
       fact("Object", h("code", {}, `mn/${notice.name}`)),
     ),
-    notice.history?.length ? happenings(`History of ${notice.name}`, notice.history) : null,
+    notice.history?.length ? historyTable(`History of ${notice.name}`, notice.history) : null,
   );
 }

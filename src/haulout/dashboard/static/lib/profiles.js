@@ -24,7 +24,7 @@ export function profileCard(profile) {
       "div",
       { class: "body" },
       profile.error ? h("p", { class: "callout level-critical" }, icon("critical"), h("bdi", {}, profile.error)) : null,
-      profile.waitsFor ? h("p", { class: "callout level-info" }, icon("clock"), h("span", {}, h("b", {}, "In transition: "), h("bdi", {}, profile.waitsFor))) : null,
+      profile.waitingFor ? h("p", { class: "callout level-info" }, icon("clock"), h("span", {}, h("b", {}, "In transition: "), h("bdi", {}, profile.waitingFor))) : null,
       profile.transitions?.length ? drawing(profile) : null,
       current.length ? current.map((it) => way(profile, it)) : h("p", { class: "dim" }, (profile.transitions ?? []).length ? "No transition leaves this state." : "This profile has no transitions."),
       profile.notifications?.length ? h("p", { class: "dim small" }, `Notified: ${profile.notifications.join(", ")}.`) : null,

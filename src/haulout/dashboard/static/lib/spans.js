@@ -6,7 +6,7 @@ import { duration, ms, nowMs } from "./time.js";
 
 export const KINDS = {
   notice: { word: "Notice", sign: "notices" },
-  order: { word: "NodeMaintenance", sign: "in-maintenance" },
+  maintenance: { word: "NodeMaintenance", sign: "in-maintenance" },
   profile: { word: "Profile", sign: "clock" },
   drain: { word: "Drain", sign: "draining" },
   window: { word: "Window", sign: "check" },
@@ -17,7 +17,7 @@ export const KINDS = {
 const LOOKS = {
   notice: [["planned", "faint"], ["due", "strong"], ["active", "solid"], ["cancelled", "void"], ["missed", "bad"], ["", "done"]],
   profile: [["maintenance-required", "faint"], ["in-maintenance", "solid"], ["", "faint"]],
-  order: [["fail", "bad"], ["wait", "faint"], ["", "solid"]],
+  maintenance: [["fail", "bad"], ["wait", "faint"], ["", "solid"]],
   drain: [["drained", "done"], ["succe", "done"], ["running", "solid"], ["planned", "faint"], ["", "bad"]],
 };
 
@@ -57,7 +57,7 @@ export function lasting(span) {
 
 export function inWords(span, zone) {
   const end = span.to === null ? "open end" : zone.full(span.to);
-  return [kindWord(span), span.title, span.state, `${zone.full(span.from)} to ${end}`, lasting(span), span.why].filter(Boolean).join(", ");
+  return [kindWord(span), span.title, span.state, `${zone.full(span.from)} to ${end}`, lasting(span), span.message].filter(Boolean).join(", ");
 }
 
 // The card of a span.
@@ -77,6 +77,6 @@ export function spanCard(node, span, zone) {
       line("To", span.to === null ? "unknown" : both(span.to)),
       line("Length", lasting(span)),
     ),
-    span.why ? h("p", { class: "span-card-why" }, h("bdi", {}, span.why)) : null,
+    span.message ? h("p", { class: "span-card-message" }, h("bdi", {}, span.message)) : null,
   );
 }

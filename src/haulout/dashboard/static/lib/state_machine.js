@@ -21,7 +21,7 @@ export function machine(profile, width) {
     "svg",
     { class: "machine", viewBox: `0 0 ${plan.width} ${plan.height}`, width: plan.width, height: plan.height, role: "img", "aria-label": inWords(profile, ways) },
     ways.map((way) => drawWay(way, plan)),
-    states.map((state) => drawState(state, plan.boxes.get(state), state === profile.state, state === profile.state && Boolean(profile.waitsFor))),
+    states.map((state) => drawState(state, plan.boxes.get(state), state === profile.state, state === profile.state && Boolean(profile.waitingFor))),
   );
 }
 
@@ -47,8 +47,8 @@ function waysOf(transitions) {
 export function verdictOf({ isCurrent, passed, veto, error, checks = [] }) {
   if (!isCurrent) return "elsewhere";
   if (passed && !veto) return "open";
-  const isAsked = veto || error || !checks.length || checks.some((it) => it.passed !== undefined || it.reason || it.error);
-  return isAsked ? "closed" : "elsewhere";
+  const isEvaluated = veto || error || !checks.length || checks.some((it) => it.passed !== undefined || it.reason || it.error);
+  return isEvaluated ? "closed" : "elsewhere";
 }
 
 const MARKS = { open: "✓ ", closed: "✗ ", elsewhere: "" };

@@ -1,10 +1,10 @@
 // The state of the operator as the page knows it, updated by one event stream.
 //
 //   store.summary          Summary, or null before it is known
-//   store.nodes            Map of Tile by name
+//   store.nodes            Map of NodeSummary by name
 //   store.notices          Map of Notice by name; null until `wantNotices()`
 //   store.mode             "cluster", "management" (a hub), or null before it is known
-//   store.clusters         Map of ClusterTile by key; of a hub, and null before they are known
+//   store.clusters         Map of ClusterSummary by key; of a hub, and null before they are known
 //   store.session          Session, or null
 //   store.connection       {state: "connecting" | "live" | "reconnecting" | "paused", since (here), at (there), problem}
 //   store.follow(node)     request `node` events for one node (null: for none)
@@ -16,7 +16,7 @@
 // reloaded), `node` (the data of the event), `clusters` (ClustersChanged, or null if reloaded), `mode`, `session`, `connection`.
 //
 // The stream is opened before the state is requested, so that no change is missed in between. Events that arrive before
-// the response are queued until then. An older tile may briefly replace a newer one; the queued event corrects it.
+// the response are queued until then. An older node may briefly replace a newer one; the queued event corrects it.
 // While the tab is hidden the stream is closed: hidden tabs cost the operator nothing.
 
 import { address, get } from "./api.js";
@@ -158,7 +158,7 @@ export class Store {
 
   #change(map, kind, data) {
     for (const one of data.changed ?? []) map.set(one.key ?? one.name, one);
-    for (const name of data.gone ?? []) map.delete(name);
+    for (const name of data.deleted ?? []) map.delete(name);
     this.#tell(kind, data);
   }
 

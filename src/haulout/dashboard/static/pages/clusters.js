@@ -4,7 +4,7 @@
 // The URL has the filters (`q`, `namespace`, `state`) and the open clusters (`open`), so a link shows the same to others.
 // A tile is redrawn only when its cluster changes.
 
-import { MARKS, MARK_WORDS, filtersOf, grouped, isAway, isWorthSplitting, marksOf, matches, matchesButMark, nameOf, namespaceOf } from "../lib/clusters.js";
+import { MARKS, MARK_WORDS, filtersOf, grouped, isUnreachable, isWorthSplitting, marksOf, matches, matchesButMark, nameOf, namespaceOf } from "../lib/clusters.js";
 import { h, icon, replace, setText } from "../lib/dom.js";
 import { narrowing } from "../lib/filter_fields.js";
 import { button, card, command, empty, failure, loading, meter, pageHead, verdict } from "../lib/components.js";
@@ -13,7 +13,7 @@ import { fold } from "../lib/sections.js";
 import { age, ms, t } from "../lib/time.js";
 
 const FEW = 5; // entries listed next to the tiles
-const LOOKS = { unreachable: "is-blocked", unreadable: "is-blocked", "in-maintenance": "is-in-maintenance", waiting: "is-planned", connecting: "is-draining", leaving: "is-recovering", idle: "is-idle" };
+const LOOKS = { unreachable: "is-blocked", unreadable: "is-blocked", "in-maintenance": "is-in-maintenance", waiting: "is-planned", connecting: "is-draining", deleting: "is-recovering", idle: "is-idle" };
 
 export function mount(root, context) {
   const { store, go } = context;
@@ -155,7 +155,7 @@ export function mount(root, context) {
   // Beside the tiles
 
   function showBeside(all) {
-    const lost = all.filter(isAway).sort((one, other) => ms(one.since ?? 0) - ms(other.since ?? 0));
+    const lost = all.filter(isUnreachable).sort((one, other) => ms(one.since ?? 0) - ms(other.since ?? 0));
     const budgets = store.summary?.budgets ?? [];
     const said = JSON.stringify([lost.slice(0, FEW), lost.length, budgets]);
     if (said === beside) return;
@@ -212,11 +212,11 @@ function clusterTile(tile, { isOpen, isAlone, turn }) {
 }
 
 function why(tile, isOpen) {
-  if (isAway(tile)) return h("p", { class: "cluster-why tone-bad" }, h("bdi", {}, tile.why || "No reason is known."), tile.since ? [" (for ", t(tile.since, { words: age }), ")"] : null);
-  if (tile.waitsFor) return h("p", { class: "cluster-why" }, h("bdi", {}, tile.waitsFor));
+  if (isUnreachable(tile)) return h("p", { class: "cluster-why tone-bad" }, h("bdi", {}, tile.message || "No reason is known."), tile.since ? [" (for ", t(tile.since, { words: age }), ")"] : null);
+  if (tile.waitingFor) return h("p", { class: "cluster-why" }, h("bdi", {}, tile.waitingFor));
   if (isOpen) return null; // its Machines show their reasons
   const [first] = (tile.active ?? []).filter(({ isApproved }) => !isApproved);
-  return first?.reason ? h("p", { class: "cluster-why" }, h("bdi", {}, first.reason)) : null;
+  return first?.message ? h("p", { class: "cluster-why" }, h("bdi", {}, first.message)) : null;
 }
 
 function counts({ machines = 0, enabled = 0, nodes = 0, version, activeCount = 0 }) {
@@ -227,8 +227,8 @@ function counts({ machines = 0, enabled = 0, nodes = 0, version, activeCount = 0
 function details(tile) {
   const facts = [
     ["Server", tile.server ? h("bdi", { class: "mono" }, tile.server) : null],
-    ["Connection", [MARK_WORDS[tile.reach] ?? "Reachable", tile.since ? [" for ", t(tile.since, { words: age })] : null]],
-    ["Last contact", tile.reach === "connected" ? null : (t(tile.heard) ?? "never")],
+    ["Connection", [MARK_WORDS[tile.connection] ?? "Reachable", tile.since ? [" for ", t(tile.since, { words: age })] : null]],
+    ["Last contact", tile.connection === "connected" ? null : (t(tile.lastResponse) ?? "never")],
     ["Budgets", tile.budgets?.length ? tile.budgets.map((name, index) => [index ? ", " : "", h("bdi", {}, name)]) : null],
   ].filter(([, value]) => value);
   const active = tile.active ?? [];
@@ -247,32 +247,32 @@ function machineLine(machine, tile) {
   return h(
     "li",
     { class: "machine" },
-    h("div", { class: "machine-head" }, h("strong", {}, h("bdi", {}, machine.name)), h("span", { class: "tag" }, machine.why === "deletion" ? "Deletion" : "Maintenance"), machine.isApproved ? verdict("good", "Approved") : verdict("warn", "Not approved yet", "clock"), times(machine)),
+    h("div", { class: "machine-head" }, h("strong", {}, h("bdi", {}, machine.name)), h("span", { class: "tag" }, machine.request === "deletion" ? "Deletion" : "Maintenance"), machine.isApproved ? verdict("good", "Approved") : verdict("warn", "Not approved yet", "clock"), times(machine)),
     machine.node ? h("p", { class: "dim small" }, "Node ", h("bdi", {}, machine.node)) : null,
-    machine.reason ? h("p", { class: "machine-why" }, h("bdi", {}, machine.reason)) : null,
+    machine.message ? h("p", { class: "machine-why" }, h("bdi", {}, machine.message)) : null,
     commands(`machine ${tile.key} ${machine.name}`, machine.commands, "Commands", !machine.isApproved),
   );
 }
 
-function times({ since, until }) {
-  const parts = [since ? ["requested ", t(since)] : null, until ? ["time limit: ", t(until)] : null].filter(Boolean);
+function times({ since, deadline }) {
+  const parts = [since ? ["requested ", t(since)] : null, deadline ? ["time limit: ", t(deadline)] : null].filter(Boolean);
   return parts.length ? h("span", { class: "note" }, parts.map((part, index) => [index ? " · " : "", part])) : null;
 }
 
 function commands(key, list = [], title, isOpen = false) {
   if (!list.length) return null;
-  const one = (it) => h("div", { class: "cluster-command" }, h("h3", {}, it.title), it.why ? h("p", { class: "dim small" }, it.why) : null, command(it.command, { title: it.title }));
+  const one = (it) => h("div", { class: "cluster-command" }, h("h3", {}, it.title), it.reason ? h("p", { class: "dim small" }, it.reason) : null, command(it.command, { title: it.title }));
   return fold(key, title, { isOpen }, h("div", { class: "cluster-commands" }, list.map(one)));
 }
 
 function awayCounts(lost) {
-  const counts = ["unreachable", "unreadable"].map((mark) => [lost.filter(({ reach }) => reach === mark).length, mark]);
+  const counts = ["unreachable", "unreadable"].map((mark) => [lost.filter(({ connection }) => connection === mark).length, mark]);
   return counts.filter(([count]) => count).map((it) => it.join(" ")).join(", ");
 }
 
 function attention(lost) {
   if (lost.length === 0) return null;
-  const item = (tile) => h("li", {}, h("div", { class: "item-head" }, icon(tile.reach), clusterLink(tile.key), tile.since ? h("span", { class: "note" }, "for ", t(tile.since, { words: age })) : null), h("p", {}, h("bdi", {}, tile.why || "No reason is known.")));
+  const item = (tile) => h("li", {}, h("div", { class: "item-head" }, icon(tile.connection), clusterLink(tile.key), tile.since ? h("span", { class: "note" }, "for ", t(tile.since, { words: age })) : null), h("p", {}, h("bdi", {}, tile.message || "No reason is known.")));
   const more = lost.length > FEW ? h("a", { class: "more", href: "#/clusters?state=unreachable,unreadable" }, `All ${lost.length} that cannot be reached or read`) : null;
   return card("Needs attention", { className: "attention", note: awayCounts(lost) }, h("ul", {}, lost.slice(0, FEW).map(item)), more);
 }

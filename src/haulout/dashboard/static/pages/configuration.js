@@ -33,7 +33,7 @@ export function mount(root, context) {
   replace(root, pageHead("Configuration", tools), content);
   replace(content, loading("the configuration"));
   const trial = tryOut(context, () => file);
-  const keys = [context.keys.on("n", "Next finding", () => jump(1)), context.keys.on("p", "Previous finding", () => jump(-1)), context.keys.on("e", "What if", () => tell({ tab: "try", line: "" }, {}))];
+  const keys = [context.keys.on("n", "Next finding", () => jump(1)), context.keys.on("p", "Previous finding", () => jump(-1)), context.keys.on("e", "Preview", () => tell({ tab: "try", line: "" }, {}))];
   const again = setInterval(() => document.hidden || load(), AGAIN);
   load();
 
@@ -68,7 +68,7 @@ export function mount(root, context) {
   }
 
   function draw() {
-    const tabs = [{ value: "file", text: isBroken() ? "Newest file" : "The file", mark: isBroken() ? "critical" : "configuration" }, ...(isBroken() ? [{ value: "good", text: "In force", mark: "check" }] : []), { value: "try", text: "What if", mark: "unknown" }];
+    const tabs = [{ value: "file", text: isBroken() ? "Newest file" : "The file", mark: isBroken() ? "critical" : "configuration" }, ...(isBroken() ? [{ value: "good", text: "In force", mark: "check" }] : []), { value: "try", text: "Preview", mark: "unknown" }];
     const chooser = segments("Which", tabs, tab(), (value) => tell({ tab: value === "file" ? "" : value, line: "" }, {}));
     choose(chooser, tab());
     replace(tools, chooser);
@@ -205,12 +205,12 @@ function tryOut({ api }, current) {
     replace(status, h("span", { class: ["verdict", `tone-${tone}`] }, icon(mark), h("b", {}, text)));
   }
 
-  function show({ isGood, findings: found = [], changes = [], lookedAt = 0, profiles = [] }) {
+  function show({ isValid, findings: found = [], changes = [], evaluatedNodes = 0, profiles = [] }) {
     findings = found;
     at = 0;
     editor.mark({ findings, changed: differing(current().text ?? "", draft).lines });
-    const nodes = `${lookedAt} ${lookedAt === 1 ? "node was" : "nodes were"} checked`;
-    if (!isGood) say("critical", "bad", `Invalid: ${counted(found) || "no reason is known"}.`);
+    const nodes = `${evaluatedNodes} ${evaluatedNodes === 1 ? "node was" : "nodes were"} evaluated`;
+    if (!isValid) say("critical", "bad", `Invalid: ${counted(found) || "no reason is known"}.`);
     else if (changes.length) say("check", "good", `Valid. ${nodes}; this would change:`);
     else say("check", "good", `Valid. ${nodes}; nothing would change.`);
     const list = found.length ? card("Findings", { note: counted(found) }, findingList(found, (line) => editor.jump(line))) : null;

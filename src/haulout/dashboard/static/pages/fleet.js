@@ -166,9 +166,9 @@ class FleetPage {
 
   // What changes
 
-  #soon({ changed = [], gone = [] }) {
+  #soon({ changed = [], deleted = [] }) {
     for (const { name } of changed) this.#changed.add(name);
-    for (const name of gone) this.#changed.add(name);
+    for (const name of deleted) this.#changed.add(name);
     this.#frame ||= requestAnimationFrame(() => this.#flush());
   }
 
@@ -267,7 +267,7 @@ class FleetPage {
     const tiles = [...this.#store.nodes.values()];
     const blocked = tiles.filter(({ state }) => state === "blocked").sort((one, other) => ms(one.since ?? 0) - ms(other.since ?? 0));
     const now = nowMs();
-    const soon = tiles.filter(({ at, state }) => state === "planned" && at && ms(at) > now).sort((one, other) => ms(one.at) - ms(other.at));
+    const soon = tiles.filter(({ nextAt, state }) => state === "planned" && nextAt && ms(nextAt) > now).sort((one, other) => ms(one.nextAt) - ms(other.nextAt));
     const budgets = this.#store.summary?.budgets ?? [];
     const said = JSON.stringify([blocked.slice(0, FEW), blocked.length, soon.slice(0, FEW), soon.length, budgets]);
     if (said === this.#said) return;
@@ -289,14 +289,14 @@ function budgetsCard(budgets) {
 
 function coming(soon) {
   if (soon.length === 0) return null;
-  const line = (tile) => h("li", {}, h("div", { class: "item-head" }, icon("planned"), nodeLink(tile.name), h("span", { class: "note" }, t(tile.at))), tile.why ? h("p", {}, h("bdi", {}, tile.why)) : null);
-  const more = soon.length > FEW ? h("a", { class: "more", href: "#/fleet?state=planned&view=list&sort=at" }, `All ${soon.length.toLocaleString("en")} that are planned`) : null;
-  return card("Coming up", { className: "coming" }, h("ul", {}, soon.slice(0, FEW).map(line)), more);
+  const line = (tile) => h("li", {}, h("div", { class: "item-head" }, icon("planned"), nodeLink(tile.name), h("span", { class: "note" }, t(tile.nextAt))), tile.message ? h("p", {}, h("bdi", {}, tile.message)) : null);
+  const more = soon.length > FEW ? h("a", { class: "more", href: "#/fleet?state=planned&view=list&sort=nextAt" }, `All ${soon.length.toLocaleString("en")} that are planned`) : null;
+  return card("Planned", { className: "coming" }, h("ul", {}, soon.slice(0, FEW).map(line)), more);
 }
 
 function item(tile) {
   const since = tile.since ? h("span", { class: "note" }, "for ", t(tile.since, { words: age })) : null;
-  return h("li", {}, h("div", { class: "item-head" }, icon("blocked"), nodeLink(tile.name), since), h("p", {}, h("bdi", {}, tile.why || "No reason is known.")));
+  return h("li", {}, h("div", { class: "item-head" }, icon("blocked"), nodeLink(tile.name), since), h("p", {}, h("bdi", {}, tile.message || "No reason is known.")));
 }
 
 // Of the group topology.kubernetes.io/zone=a the card shows zone=a: a longer name would take a second line.

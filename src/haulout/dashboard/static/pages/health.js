@@ -71,7 +71,7 @@ function keepingFocus(body, act) {
 function content(health, { t, store }) {
   return [
     about(health, t, store),
-    h("div", { class: "columns" }, troubles(health.troubles ?? [], t), parts(health.parts ?? [], t), watches(health.watches ?? [], t), leases(health.leases ?? [], t), queues(health.queues ?? []), calls(health.calls ?? [])),
+    h("div", { class: "columns" }, warnings(health.warnings ?? [], t), components(health.components ?? [], t), watches(health.watches ?? [], t), leases(health.leases ?? [], t), queues(health.queues ?? []), requests(health.requests ?? [])),
   ];
 }
 
@@ -94,42 +94,42 @@ function section(title, bad, total, ...children) {
   return card(title, { tools: h("span", { class: "note" }, note) }, children);
 }
 
-function troubles(all, t) {
-  if (all.length === 0) return card("Last errors", {}, empty("No errors", "Warnings and errors from the log appear here."));
+function warnings(all, t) {
+  if (all.length === 0) return card("Recent warnings", {}, empty("No warnings", "Warnings and errors from the log appear here."));
   const columns = [
-    { title: "When", className: "tight", cell: ({ time }) => t(time) },
-    { title: "What", cell: ({ level, text }) => h("span", { class: ["trouble", level === "critical" ? "tone-bad" : "tone-warn"] }, verdictIcon(level), h("bdi", {}, text)) },
+    { title: "Time", className: "tight", cell: ({ time }) => t(time) },
+    { title: "Message", cell: ({ level, message }) => h("span", { class: ["trouble", level === "critical" ? "tone-bad" : "tone-warn"] }, verdictIcon(level), h("bdi", {}, message)) },
     { title: "Count", numeric: true, cell: ({ count = 1 }) => count.toLocaleString("en") },
   ];
-  return card("Last errors", { note: "newest first" }, table("Last errors", columns, all));
+  return card("Recent warnings", { note: "newest first" }, table("Recent warnings", columns, all));
 }
 
 function verdictIcon(level) {
   return verdict(level === "critical" ? "bad" : "warn", h("span", { class: "unseen" }, level), LEVEL_ICONS[level]);
 }
 
-function parts(all, t) {
+function components(all, t) {
   const columns = [
     { title: "Component", className: "tight", cell: ({ name }) => h("bdi", {}, name) },
-    { title: "Status", cell: ({ isWell, text }) => verdict(isWell ? "good" : "bad", h("bdi", {}, text || (isWell ? "healthy" : "unhealthy"))) },
-    { title: "Last contact", className: "tight", cell: ({ heard }) => t(heard) },
+    { title: "Status", cell: ({ isHealthy, message }) => verdict(isHealthy ? "good" : "bad", h("bdi", {}, message || (isHealthy ? "healthy" : "unhealthy"))) },
+    { title: "Last contact", className: "tight", cell: ({ lastResponse }) => t(lastResponse) },
   ];
-  return section("Components", all.filter(({ isWell }) => !isWell).length, all.length, worstFirst("Components", columns, all, ({ isWell }) => !isWell));
+  return section("Components", all.filter(({ isHealthy }) => !isHealthy).length, all.length, worstFirst("Components", columns, all, ({ isHealthy }) => !isHealthy));
 }
 
 function watches(all, t) {
-  const isBad = ({ isSynced, problem, misfits }) => !isSynced || Boolean(problem) || Object.keys(misfits ?? {}).length > 0;
+  const isBad = ({ isSynced, problem, undecodableObjects }) => !isSynced || Boolean(problem) || Object.keys(undecodableObjects ?? {}).length > 0;
   const columns = [
     { title: "Resource", cell: ({ resource, ...rest }) => [h("bdi", {}, resource), wrong(rest)] },
     { title: "Synced", className: "tight", cell: ({ isSynced }) => (isSynced ? verdict("good", "yes") : verdict("bad", "no")) },
     { title: "Objects", numeric: true, cell: ({ objects = 0 }) => objects.toLocaleString("en") },
-    { title: "Last contact", className: "tight", cell: ({ heard }) => t(heard) },
+    { title: "Last contact", className: "tight", cell: ({ lastResponse }) => t(lastResponse) },
   ];
   return section("Watches", all.filter(isBad).length, all.length, worstFirst("Watches", columns, all, isBad));
 }
 
-function wrong({ problem, misfits = {} }) {
-  const lines = [problem, ...Object.entries(misfits).map(([name, text]) => `${name}: ${text}`)].filter(Boolean);
+function wrong({ problem, undecodableObjects = {} }) {
+  const lines = [problem, ...Object.entries(undecodableObjects).map(([name, text]) => `${name}: ${text}`)].filter(Boolean);
   return lines.map((line) => h("div", { class: "small tone-bad" }, h("bdi", {}, line)));
 }
 
@@ -154,10 +154,10 @@ function queues(all) {
   return section("Queues", all.filter(isBad).length, all.length, worstFirst("Queues", columns, all, isBad));
 }
 
-function calls(all) {
+function requests(all) {
   const isBad = ({ errors = 0 }) => errors > 0;
   const columns = [
-    { title: "Call", cell: ({ verb, resource }) => [h("span", { class: "muted" }, `${verb} `), h("bdi", {}, resource)] },
+    { title: "Request", cell: ({ verb, resource }) => [h("span", { class: "muted" }, `${verb} `), h("bdi", {}, resource)] },
     { title: "Count", numeric: true, cell: ({ count }) => count.toLocaleString("en") },
     { title: "Errors", numeric: true, cell: ({ errors = 0 }) => (errors ? h("span", { class: "tone-bad" }, errors.toLocaleString("en")) : "0") },
     { title: "Median", numeric: true, cell: ({ medianSeconds = 0 }) => took(medianSeconds) },

@@ -4,7 +4,7 @@
 
 import { DAY } from "../lib/axis.js";
 import { h, icon, replace, setText } from "../lib/dom.js";
-import { happenings } from "../lib/history_list.js";
+import { historyTable } from "../lib/history_list.js";
 import { narrowing } from "../lib/filter_fields.js";
 import { button, choose, command, empty, failure, loading, pageHead, segments } from "../lib/components.js";
 
@@ -32,7 +32,7 @@ export function mount(root, context) {
     "Filter the history",
     [
       { name: "q", label: "Search the history" },
-      { name: "what", label: "What", all: "All entries", options: KINDS },
+      { name: "object", label: "Object", all: "All entries", options: KINDS },
       { name: "node", label: "Node", all: "All nodes", options: [] },
     ],
     tell,
@@ -53,8 +53,8 @@ export function mount(root, context) {
   }
 
   function wanted() {
-    const { q = "", what = "", node = "" } = context.route.parameters;
-    return { q, what, node, since: span() };
+    const { q = "", object = "", node = "" } = context.route.parameters;
+    return { q, object, node, since: span() };
   }
 
   function query({ since, ...rest }) {
@@ -87,13 +87,13 @@ export function mount(root, context) {
     if (problem) replace(place, failure(problem, load));
     else if (!data) replace(place, loading("the history"));
     else if (!data.entries?.length) replace(place, nothing());
-    else replace(place, happenings("History of all nodes", data.entries));
+    else replace(place, historyTable("History of all nodes", data.entries));
     setText(count, data ? counted(data) : "");
   }
 
   function nothing() {
-    const { q, what, node } = wanted();
-    if (q || what || node) return empty("No matching entries", "Nothing matches the search and the filters. Choose a longer time range or fewer filters.");
+    const { q, object, node } = wanted();
+    if (q || object || node) return empty("No matching entries", "Nothing matches the search and the filters. Choose a longer time range or fewer filters.");
     if (store.summary && !store.summary.hasHistory) return h("div", { class: "empty" }, h("p", { class: "empty-title" }, "No history is kept"), h("p", {}, "The CRD of MaintenanceRecord is not installed in this cluster. To install it:"), command("haulout manifests --crds-only | kubectl apply -f -"));
     return empty("No entries", "No maintenance started or ended in this time range. Choose a longer one.");
   }

@@ -2,10 +2,10 @@
 //
 // The page loads the details once and follows the node in the event stream. Unchanged sections are not redrawn.
 
-import { actButton } from "../lib/actions.js";
+import { actionButton } from "../lib/actions.js";
 import { h, icon, replace } from "../lib/dom.js";
 import { drainCard } from "../lib/drains.js";
-import { happenings } from "../lib/history_list.js";
+import { historyTable } from "../lib/history_list.js";
 import { noticeFacts, onTimeMark } from "../lib/notices.js";
 import { button, card, command, copyButton, empty, failure, loading, pageHead, stateMark } from "../lib/components.js";
 import { profileCard } from "../lib/profiles.js";
@@ -28,7 +28,7 @@ export function mount(root, context) {
   let later = 0;
   let isAllHistory = false;
 
-  const title = pageHead(h("span", { class: "node-title" }, h("bdi", {}, name), copyButton(name, "Copy the name")), sections.place("acts"));
+  const title = pageHead(h("span", { class: "node-title" }, h("bdi", {}, name), copyButton(name, "Copy the name")), sections.place("actions"));
   const content = h("div", {});
   replace(root, h("nav", { class: "crumbs", "aria-label": "Breadcrumb" }, h("a", { href: format({ page: "fleet" }) }, "Fleet"), icon("open"), h("span", { class: "dim" }, "Node")), title, content);
   replace(content, loading("the node"));
@@ -59,15 +59,15 @@ export function mount(root, context) {
   function show() {
     if (!detail) return void replace(content, gone());
     if (!content.querySelector(".node-grid")) replace(content, skeleton());
-    const { tile } = detail;
-    const session = store.session?.acts ?? [];
+    const { summary: tile } = detail;
+    const session = store.session?.actions ?? [];
     sections.show("problem", problem && problem.message, (it) => it && h("p", { class: "callout level-warning", role: "status" }, icon("warning"), `Not up to date: ${it}`));
-    sections.show("acts", [tile.hold, tile.maintenance, session, detail.orders?.length], acts);
-    sections.show("lead", [tile, detail.problem, detail.nextLook, detail.wakesOn, detail.kubelet, detail.created], lead);
+    sections.show("actions", [tile.hold, tile.maintenance, session, detail.maintenances?.length], actions);
+    sections.show("lead", [tile, detail.problem, detail.nextReconcile, detail.requeueOn, detail.kubelet, detail.created], lead);
     sections.show("commands", [detail.commands, session], commands);
     sections.show("drains", detail.drains, (list) => list?.length && h("div", { class: "stack" }, list.map(drainCard)));
     sections.show("profiles", detail.profiles, (list) => list?.length && h("div", { class: "stack" }, list.map(profileCard)));
-    sections.show("orders", [detail.orders, tile.why, session], orders);
+    sections.show("maintenances", [detail.maintenances, tile.message, session], maintenances);
     sections.show("notices", detail.notices, notices);
     sections.show("history", [detail.history, detail.historyProblem, isAllHistory], history);
     sections.show("facts", [detail.uid, detail.providerID, detail.kubelet, detail.created, detail.labels, detail.taints, detail.conditions], facts);
@@ -78,7 +78,7 @@ export function mount(root, context) {
     return [
       place("problem"),
       place("lead"),
-      h("div", { class: "node-grid" }, h("div", { class: "node-main" }, place("orders"), place("drains"), place("profiles"), place("history")), h("div", { class: "node-side" }, place("commands"), place("notices"), place("facts"))),
+      h("div", { class: "node-grid" }, h("div", { class: "node-main" }, place("maintenances"), place("drains"), place("profiles"), place("history")), h("div", { class: "node-side" }, place("commands"), place("notices"), place("facts"))),
     ];
   }
 
@@ -87,30 +87,30 @@ export function mount(root, context) {
     return failure(problem, load);
   }
 
-  function acts() {
-    const { tile, orders: ordered = [] } = detail;
+  function actions() {
+    const { summary: tile, maintenances: ordered = [] } = detail;
     const node = tile.name;
     return h(
       "div",
       { class: "row" },
       tile.hold
-        ? actButton(context, { act: "release", node }, { title: "Release", mark: "check", explain: `Removes the hold: maintenance may start on ${node} again. The node is held by ${tile.hold}.` })
-        : actButton(context, { act: "hold", node }, { title: "Hold", mark: "hold", explain: `No new maintenance starts on ${node}. Maintenance in progress continues.` }),
-      ordered.length ? null : actButton(context, { act: "start", node }, { title: "Start maintenance", mark: "draining", kind: "danger", explain: `Creates a NodeMaintenance: ${node} is cordoned and drained within the budgets, and stays out of service until the NodeMaintenance is deleted.` }),
+        ? actionButton(context, { action: "release", node }, { title: "Release", mark: "check", explain: `Removes the hold: maintenance may start on ${node} again. The node is held by ${tile.hold}.` })
+        : actionButton(context, { action: "hold", node }, { title: "Hold", mark: "hold", explain: `No new maintenance starts on ${node}. Maintenance in progress continues.` }),
+      ordered.length ? null : actionButton(context, { action: "start", node }, { title: "Start maintenance", mark: "draining", kind: "danger", explain: `Creates a NodeMaintenance: ${node} is cordoned and drained within the budgets, and stays out of service until the NodeMaintenance is deleted.` }),
     );
   }
 
   function lead() {
-    const { tile, problem: stopped, nextLook, wakesOn = [], created } = detail;
+    const { summary: tile, problem: stopped, nextReconcile, requeueOn = [], created } = detail;
     const tag = (mark, text, tone = "") => h("span", { class: ["tag", tone] }, mark ? icon(mark) : null, h("bdi", {}, text));
     return h(
       "section",
       { class: ["lead", `is-${tile.state}`], "aria-label": "Status" },
       h("p", { class: "lead-state" }, stateMark(tile.state), tile.since ? h("span", { class: "muted" }, "since ", short(tile.since), " (", t(tile.since), ")") : null),
-      h("p", { class: "lead-why" }, h("bdi", {}, tile.why || (tile.state === "idle" ? "No maintenance is in progress, and none is announced." : "No reason is known."))),
+      h("p", { class: "lead-why" }, h("bdi", {}, tile.message || (tile.state === "idle" ? "No maintenance is in progress, and none is announced." : "No reason is known."))),
       stopped ? h("p", { class: "callout level-critical" }, icon("critical"), h("span", {}, h("b", {}, "The operator does not manage this node: "), h("bdi", {}, stopped))) : null,
       tile.hold ? h("p", { class: "callout level-warning" }, icon("hold"), h("span", {}, h("b", {}, "On hold: "), h("bdi", {}, tile.hold))) : null,
-      next(tile, nextLook, wakesOn),
+      next(tile, nextReconcile, requeueOn),
       h(
         "p",
         { class: "row lead-tags" },
@@ -124,9 +124,9 @@ export function mount(root, context) {
     );
   }
 
-  function next(tile, nextLook, wakesOn) {
-    const at = tile.at ?? nextLook;
-    if (!at && !wakesOn.length) return null;
+  function next(tile, nextReconcile, requeueOn) {
+    const at = tile.nextAt ?? nextReconcile;
+    if (!at && !requeueOn.length) return null;
     return h(
       "p",
       { class: "lead-next" },
@@ -134,8 +134,8 @@ export function mount(root, context) {
       h(
         "span",
         {},
-        at ? [ms(at) < nowMs() ? "Due " : "Next: ", h("b", {}, t(at)), ` (${short(at)} UTC)`] : "Checked again",
-        wakesOn.length ? `${at ? ", or earlier" : ""} when ${listed(wakesOn)}` : "",
+        at ? [ms(at) < nowMs() ? "Due " : "Next: ", h("b", {}, t(at)), ` (${short(at)} UTC)`] : "Reconciled again",
+        requeueOn.length ? `${at ? ", or earlier" : ""} when ${listed(requeueOn)}` : "",
         ".",
       ),
     );
@@ -150,12 +150,12 @@ export function mount(root, context) {
       h(
         "ul",
         { class: "body commands" },
-        list.map(({ title: what, command: text, why, act }) =>
+        list.map(({ title: what, command: text, reason, action }) =>
           h(
             "li",
             {},
-            h("div", { class: "command-head" }, h("h3", {}, h("bdi", {}, what)), act && !ELSEWHERE.has(act.act) && !act.maintenance ? actButton(context, act, { title: what, explain: why || text }) : null),
-            why ? h("p", { class: "dim small" }, h("bdi", {}, why)) : null,
+            h("div", { class: "command-head" }, h("h3", {}, h("bdi", {}, what)), action && !ELSEWHERE.has(action.action) && !action.maintenance ? actionButton(context, action, { title: what, explain: reason || text }) : null),
+            reason ? h("p", { class: "dim small" }, h("bdi", {}, reason)) : null,
             command(text, { title: what }),
           ),
         ),
@@ -163,15 +163,15 @@ export function mount(root, context) {
     );
   }
 
-  function orders() {
-    const list = detail.orders ?? [];
+  function maintenances() {
+    const list = detail.maintenances ?? [];
     if (!list.length) return null;
     return card(
       list.length === 1 ? "NodeMaintenance" : `${list.length} NodeMaintenances`,
       {},
       h(
         "ul",
-        { class: "body orders" },
+        { class: "body maintenances" },
         list.map((it) =>
           h(
             "li",
@@ -179,13 +179,13 @@ export function mount(root, context) {
             h(
               "div",
               { class: "command-head" },
-              h("h3", {}, h("bdi", {}, it.name), " ", h("span", { class: ["tag", it.phase === "Failed" && "tone-bad"] }, h("bdi", {}, it.isEnding ? "Ending" : it.phase || "Not processed yet"))),
-              it.isEnding ? null : actButton(context, { act: "cancel", node: it.node, maintenance: it.name }, { title: "End maintenance", kind: "danger", explain: `Deletes NodeMaintenance ${it.name}: ${it.node} is uncordoned and its taints are removed.` }),
+              h("h3", {}, h("bdi", {}, it.name), " ", h("span", { class: ["tag", it.phase === "Failed" && "tone-bad"] }, h("bdi", {}, it.isDeleting ? "Being deleted" : it.phase || "Not processed yet"))),
+              it.isDeleting ? null : actionButton(context, { action: "cancel", node: it.node, maintenance: it.name }, { title: "End maintenance", kind: "danger", explain: `Deletes NodeMaintenance ${it.name}: ${it.node} is uncordoned and its taints are removed.` }),
             ),
             it.reason ? h("p", {}, h("bdi", {}, it.reason)) : null,
-            it.error && it.error !== detail.tile.why ? h("p", { class: "tone-bad" }, h("bdi", {}, it.error)) : null,
-            it.place ? h("p", {}, `Position ${it.place} in the queue for the budget.`) : null,
-            h("p", { class: "dim small" }, it.by ? ["by ", h("bdi", {}, it.by), " "] : "", it.created ? t(it.created) : ""),
+            it.error && it.error !== detail.summary.message ? h("p", { class: "tone-bad" }, h("bdi", {}, it.error)) : null,
+            it.queuePosition ? h("p", {}, `Position ${it.queuePosition} in the queue for the budget.`) : null,
+            h("p", { class: "dim small" }, it.requestedBy ? ["by ", h("bdi", {}, it.requestedBy), " "] : "", it.created ? t(it.created) : ""),
           ),
         ),
       ),
@@ -196,11 +196,11 @@ export function mount(root, context) {
     const list = detail.notices ?? [];
     if (!list.length) return null;
     return card(
-      "Announced",
+      "Announced maintenance",
       { note: h("a", { href: format({ page: "notices", parameters: { q: name } }) }, "All notices") },
       h(
         "ul",
-        { class: "body orders" },
+        { class: "body maintenances" },
         list.map((it) =>
           h("li", {}, h("div", { class: "command-head" }, h("h3", {}, h("bdi", {}, it.kind), it.reason ? [" ", h("span", { class: "dim" }, h("bdi", {}, it.reason))] : null), h("span", { class: "tag" }, h("bdi", {}, it.phase))), it.start ? h("p", {}, short(it.start), " UTC, ", h("b", {}, t(it.start))) : null, onTimeMark(it), fold(`notice ${it.name}`, "More", {}, noticeFacts(it))),
         ),
@@ -216,7 +216,7 @@ export function mount(root, context) {
       "History",
       { note: list.length ? "newest first" : "" },
       detail.historyProblem ? h("p", { class: "body dim" }, h("bdi", {}, detail.historyProblem)) : null,
-      shown.length ? happenings("History of the node", shown) : detail.historyProblem ? null : h("p", { class: "body dim" }, "No entries yet."),
+      shown.length ? historyTable("History of the node", shown) : detail.historyProblem ? null : h("p", { class: "body dim" }, "No entries yet."),
       rest > 0 ? h("div", { class: "body" }, button(`Show ${rest} more`, () => ((isAllHistory = true), show()))) : null,
     );
   }
@@ -237,11 +237,11 @@ export function mount(root, context) {
 
   return {
     update(kind, data) {
-      if (kind === "node" && data?.tile?.name === name) {
+      if (kind === "node" && data?.summary?.name === name) {
         [detail, problem] = [data, null];
         show();
       } else if (kind === "node" && (data?.name === name || data?.node === name)) reload();
-      else if (kind === "nodes" && [...(data.changed ?? []).map((it) => it.name), ...(data.gone ?? [])].includes(name)) reload();
+      else if (kind === "nodes" && [...(data.changed ?? []).map((it) => it.name), ...(data.deleted ?? [])].includes(name)) reload();
       else if (kind === "fleet" && detail) reload();
       else if (kind === "session" && detail) show();
     },

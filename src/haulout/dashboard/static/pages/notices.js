@@ -2,7 +2,7 @@
 //
 // Filters in the URL: `q`, `phase`, `source`, `kind`, `late`. Rows unfold to the details of a notice.
 
-import { actButton } from "../lib/actions.js";
+import { actionButton } from "../lib/actions.js";
 import { h, icon, replace, setText } from "../lib/dom.js";
 import { narrowing } from "../lib/filter_fields.js";
 import { noticeFacts, onTimeMark } from "../lib/notices.js";
@@ -72,7 +72,7 @@ export function mount(root, context) {
       const place = sections.place(phase);
       if (!place.parentNode) content.append(place);
       const of = fitting.filter((it) => it.phase === phase).sort((a, b) => order(a, b, phase));
-      sections.show(phase, [of, store.session?.acts, parameters.phase === phase], ([list]) => (list.length ? group(phase, list) : null));
+      sections.show(phase, [of, store.session?.actions, parameters.phase === phase], ([list]) => (list.length ? group(phase, list) : null));
     }
   }
 
@@ -127,8 +127,8 @@ export function mount(root, context) {
     if (OVER.has(it.phase)) return null;
     const text = `haulout notice cancel ${it.name}`;
     if (CLOUDS.has(it.source)) return h("p", { class: "dim small" }, "Only its cloud can cancel it.");
-    const act = actButton(context, { act: "cancel", notice: it.name, node: it.node }, { title: "Cancel notice", kind: "danger", explain: `Marks notice ${it.name} as cancelled: ${it.kind}${it.node ? ` of ${it.node}` : ""} will not take place. If the node was drained for it, its profile returns it to service.` });
-    return h("div", { class: "notice-off" }, act, h("div", { class: "notice-command" }, command(text, { title: "Cancel notice" })));
+    const action = actionButton(context, { action: "cancel", notice: it.name, node: it.node }, { title: "Cancel notice", kind: "danger", explain: `Marks notice ${it.name} as cancelled: ${it.kind}${it.node ? ` of ${it.node}` : ""} will not take place. If the node was drained for it, its profile returns it to service.` });
+    return h("div", { class: "notice-off" }, action, h("div", { class: "notice-command" }, command(text, { title: "Cancel notice" })));
   }
 
   return {

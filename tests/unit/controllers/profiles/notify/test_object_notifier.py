@@ -173,7 +173,7 @@ async def test_templates_have_the_facts_of_the_object() -> None:
         "kind": "DisruptionBudget",
         "object": "PodDisruptionBudget shop/cart",
         "reason": "it needs 2",
-        "advice": "run more",
+        "remedy": "run more",
         "since": "2026-01-05T09:00:00Z",
     }
     found = a_maintenance(phase="Running", blockers=[blocker])

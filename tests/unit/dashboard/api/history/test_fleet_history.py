@@ -30,7 +30,7 @@ def at(hour: float) -> datetime:
 
 
 def an_entry(hour: float, what: str = OS, **more: str) -> Entry:
-    return Entry(time=at(hour), what=what, to="in-maintenance", **more)  # type: ignore[arg-type]
+    return Entry(time=at(hour), object=what, to="in-maintenance", **more)  # type: ignore[arg-type]
 
 
 class HistoryWorld:
@@ -61,14 +61,14 @@ class HistoryWorld:
 async def a_fleet(clock: Clock) -> HistoryWorld:
     town = HistoryWorld(clock)
     await town.start()
-    town.put("n1", an_entry(1), an_entry(4, ORDER, why="new kernel"))
-    town.put("n2", an_entry(2, by="kubectl"), an_entry(2, ORDER), deleted="2026-11-01T10:00:00Z")
+    town.put("n1", an_entry(1), an_entry(4, ORDER, reason="new kernel"))
+    town.put("n2", an_entry(2, requested_by="kubectl"), an_entry(2, ORDER), deleted="2026-11-01T10:00:00Z")
     town.put("n3", an_entry(3, "ESX"))
     return town
 
 
 def titles(entries: Sequence[object]) -> list[str]:
-    return [f"{item.node} {item.what}" for item in entries]  # type: ignore[attr-defined]
+    return [f"{item.node} {item.object}" for item in entries]  # type: ignore[attr-defined]
 
 
 async def test_the_newest_come_first_and_deleted_nodes_are_among_them(clock: Clock) -> None:
@@ -92,9 +92,9 @@ async def test_of_many_the_newest_are_told_and_how_many_there_are(clock: Clock) 
     [
         (HistoryQuery(since=at(2), until=at(4)), ["n3 ESX", f"n2 {ORDER}", f"n2 {OS}"]),
         (HistoryQuery(nodes=frozenset({"n2", "unknown"})), [f"n2 {ORDER}", f"n2 {OS}"]),
-        (HistoryQuery(what=frozenset({"profile", "ESX"})), ["n3 ESX", f"n2 {OS}", f"n1 {OS}"]),
-        (HistoryQuery(what=frozenset({ORDER})), [f"n1 {ORDER}", f"n2 {ORDER}"]),
-        (HistoryQuery(what=frozenset({"prof"})), []),
+        (HistoryQuery(objects=frozenset({"profile", "ESX"})), ["n3 ESX", f"n2 {OS}", f"n1 {OS}"]),
+        (HistoryQuery(objects=frozenset({ORDER})), [f"n1 {ORDER}", f"n2 {ORDER}"]),
+        (HistoryQuery(objects=frozenset({"prof"})), []),
         (HistoryQuery(terms=("kernel", "n1")), [f"n1 {ORDER}"]),
         (HistoryQuery(terms=("kubectl",)), [f"n2 {OS}"]),
     ],
@@ -104,16 +104,16 @@ async def test_what_is_asked_for_is_told(clock: Clock, query: HistoryQuery, expe
     town = await a_fleet(clock)
     assert titles((await town.history.newest(query)).entries) == expected
     rows = list(csv.DictReader(io.StringIO(await text(town, query), newline="")))
-    assert sorted(f"{row['node']} {row['what']}" for row in rows) == sorted(expected)
+    assert sorted(f"{row['node']} {row['object']}" for row in rows) == sorted(expected)
 
 
 async def test_the_file_has_what_the_command_line_has(clock: Clock) -> None:
     town = HistoryWorld(clock)
     await town.start()
     drain = DrainFacts(seconds=1.5, pods=2)
-    town.put("n1", Entry(time=at(1), what=OS, result="Drained", why="=cmd()", drain=drain))
+    town.put("n1", Entry(time=at(1), object=OS, result="Drained", reason="=cmd()", drain=drain))
     (row,) = csv.DictReader(io.StringIO(await text(town, HistoryQuery()), newline=""))
-    assert (row["why"], row["drainSeconds"], row["result"]) == ("'=cmd()", "1.5", "Drained")
+    assert (row["reason"], row["drainSeconds"], row["result"]) == ("'=cmd()", "1.5", "Drained")
 
 
 async def test_many_records_are_read_by_pages_and_sent_in_pieces(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -121,7 +121,7 @@ async def test_many_records_are_read_by_pages_and_sent_in_pieces(clock: Clock, m
     town = HistoryWorld(clock)
     await town.start()
     for number in range(120):
-        town.put(f"n{number:03}", an_entry(1, why="x" * 200), deleted="2026-11-01T10:00:00Z")
+        town.put(f"n{number:03}", an_entry(1, reason="x" * 200), deleted="2026-11-01T10:00:00Z")
     pieces = [item async for item in town.history.csv(HistoryQuery())]
     assert len(pieces) > 10
     assert b"".join(pieces).count(b"\r\n") == 121
@@ -131,7 +131,7 @@ async def test_many_records_are_read_by_pages_and_sent_in_pieces(clock: Clock, m
 async def test_few_may_read_all_of_it_at_once(clock: Clock) -> None:
     town = await a_fleet(clock)
     reading = [town.history.csv(HistoryQuery()) for _ in range(3)]
-    town.put("n9", *(an_entry(number, why="x" * 400) for number in range(60)), deleted="2026-11-01T10:00:00Z")
+    town.put("n9", *(an_entry(number, reason="x" * 400) for number in range(60)), deleted="2026-11-01T10:00:00Z")
     for reader in reading:
         await anext(reader)
     with pytest.raises(HttpError) as refused:

@@ -14,7 +14,7 @@ from haulout.api.nodemaintenance import NodeMaintenance, NodeMaintenanceMetadata
 from haulout.api.nodemaintenance import NodeMaintenanceStatus as OrderStatus
 from haulout.api.objects import ObjectMeta, StatusCondition
 from haulout.dashboard.api.history.spans import CurrentState, ProfileStatus, all_spans, within
-from haulout.dashboard.api.types import Drain, Span, SpanKind
+from haulout.dashboard.api.types import DrainSummary, Span, SpanKind
 
 DAY = datetime(2026, 11, 16, tzinfo=UTC)
 NOW = DAY + timedelta(hours=12)
@@ -26,7 +26,7 @@ def at(hour: float) -> datetime:
 
 
 def a_change(hour: float, before: str, after: str, *, what: str = "profile/os", **more: Any) -> Entry:
-    return Entry(time=at(hour), what=what, from_=before, to=after, **more)
+    return Entry(time=at(hour), object=what, from_=before, to=after, **more)
 
 
 def span_rows(entries: list[Entry] | None = None, **now: Any) -> list[tuple[str, str, str, object, object]]:
@@ -67,9 +67,9 @@ def test_what_holds_a_node_without_an_object_goes_on_until_its_history_says_that
         a_change(4, "", "Running", what="Kubernikus/delete-node"),
     ]
     assert span_rows(entries) == [
-        ("order", "ESX", "Running", 1, 2),
-        ("order", "ESX", "Running", 3, None),
-        ("order", "Kubernikus delete-node", "Running", 4, None),
+        ("maintenance", "ESX", "Running", 1, 2),
+        ("maintenance", "ESX", "Running", 3, None),
+        ("maintenance", "Kubernikus delete-node", "Running", 4, None),
     ]
 
 
@@ -116,17 +116,17 @@ def an_order(**more: Any) -> NodeMaintenance:
 
 def test_an_order_is_one_span_from_its_making_to_its_end() -> None:
     entries = [
-        a_change(1, "", "Running", what=ORDER, why="new disk"),
+        a_change(1, "", "Running", what=ORDER, reason="new disk"),
         a_change(2, "Running", "Succeeded", what=ORDER),
         a_change(6, "Succeeded", "Ended", what=ORDER),
     ]
-    assert span_rows(entries) == [("order", "patch-n1", "Succeeded", 1, 6)]
+    assert span_rows(entries) == [("maintenance", "patch-n1", "Succeeded", 1, 6)]
 
 
 def test_an_order_that_is_there_has_no_end() -> None:
     entries = [a_change(1, "", "Running", what=ORDER)]
-    assert span_rows(entries, orders=[an_order()]) == [("order", "patch-n1", "Running", 1, None)]
-    assert span_rows(orders=[an_order()]) == [("order", "patch-n1", "Running", 1, None)]
+    assert span_rows(entries, orders=[an_order()]) == [("maintenance", "patch-n1", "Running", 1, None)]
+    assert span_rows(orders=[an_order()]) == [("maintenance", "patch-n1", "Running", 1, None)]
 
 
 def test_an_order_of_a_name_that_was_used_before_is_another_one() -> None:
@@ -136,14 +136,16 @@ def test_an_order_of_a_name_that_was_used_before_is_another_one() -> None:
         a_change(1, "", "Running", what=ORDER),
     ]
     assert span_rows(entries, orders=[an_order()]) == [
-        ("order", "patch-n1", "Running", -9, -8),
-        ("order", "patch-n1", "Running", 1, None),
+        ("maintenance", "patch-n1", "Running", -9, -8),
+        ("maintenance", "patch-n1", "Running", 1, None),
     ]
 
 
 def test_an_order_that_is_going_and_whose_end_is_written_down_is_told_once() -> None:
     entries = [a_change(1, "", "Running", what=ORDER), a_change(3, "Running", "Ended", what=ORDER)]
-    assert span_rows(entries, orders=[an_order(deletion_timestamp=at(3))]) == [("order", "patch-n1", "Running", 1, 3)]
+    assert span_rows(entries, orders=[an_order(deletion_timestamp=at(3))]) == [
+        ("maintenance", "patch-n1", "Running", 1, 3)
+    ]
 
 
 def test_an_order_whose_end_is_in_the_record_has_ended_whatever_clocks_say() -> None:
@@ -152,9 +154,9 @@ def test_an_order_whose_end_is_in_the_record_has_ended_whatever_clocks_say() -> 
         a_change(5, "", "Running", what="NodeMaintenance/patch-n1", instance="u1"),
         a_change(3, "Running", "Ended", what="NodeMaintenance/patch-n1", instance="u1"),
     ]
-    assert span_rows(entries, orders=[order]) == [("order", "patch-n1", "Running", 3, 3)]
+    assert span_rows(entries, orders=[order]) == [("maintenance", "patch-n1", "Running", 3, 3)]
     (span,) = all_spans(entries, CurrentState(orders=[order]), at=NOW)
-    assert "the clock was set back" in span.why
+    assert "the clock was set back" in span.message
 
 
 def test_the_end_of_another_order_of_this_name_does_not_end_it() -> None:
@@ -170,23 +172,25 @@ def test_a_state_that_a_clock_cut_short_is_shown_without_a_length() -> None:
     entries = [a_change(5, FINE, MAINTENANCE), a_change(3, MAINTENANCE, FINE)]
     (span,) = all_spans(entries, CurrentState(profiles=[ProfileStatus("os", FINE, at(3))]), at=NOW)
     assert (span.start, span.end) == (at(3), at(3))
-    assert "the clock was set back" in span.why
+    assert "the clock was set back" in span.message
 
 
 def test_a_drain_is_told_with_what_it_took_and_what_stood_in_its_way() -> None:
     facts = DrainFacts(seconds=1800, pods=12, blocked_by="PodDisruptionBudget shop/cart", blocked_seconds=600)
-    drained = Entry(time=at(3), what="profile/os", result="Drained", drain=facts)
+    drained = Entry(time=at(3), object="profile/os", result="Drained", drain=facts)
     (span,) = all_spans([drained], CurrentState(), at=NOW)
     assert (span.kind, span.title, span.state) == ("drain", "profile os", "Drained")
     assert (span.start, span.end) == (at(2.5), at(3))
-    assert span.why == "12 pods left in 30m; PodDisruptionBudget shop/cart blocked it for 10m"
+    assert span.message == "12 pods left in 30m; PodDisruptionBudget shop/cart blocked it for 10m"
 
 
 def test_a_drain_that_runs_says_how_far_it_is() -> None:
-    drain = Drain(by=ORDER, started=at(11), total=10, gone=4, words="waiting for PodDisruptionBudget shop/cart")
+    drain = DrainSummary(
+        owner=ORDER, started=at(11), total=10, removed=4, message="waiting for PodDisruptionBudget shop/cart"
+    )
     (span,) = all_spans([], CurrentState(drains=[drain]), at=NOW)
     assert (span.title, span.state, span.start, span.end) == ("NodeMaintenance patch-n1", "running", at(11), None)
-    assert span.why == "4 of 10 pods gone; waiting for PodDisruptionBudget shop/cart"
+    assert span.message == "4 of 10 pods gone; waiting for PodDisruptionBudget shop/cart"
 
 
 def a_notice(*, status: MaintenanceNoticeStatus | None = None, **spec: Any) -> MaintenanceNotice:
@@ -242,7 +246,7 @@ def test_a_notice_says_whether_it_is_on_time() -> None:
         CurrentState(notices=[a_notice(status=MaintenanceNoticeStatus(phase="Due", conditions=(not_on_time,)))]),
         at=NOW,
     )
-    assert span.why == "nobody has begun to empty n1"
+    assert span.message == "nobody has begun to empty n1"
 
 
 def test_only_what_is_to_be_seen_in_the_range_is_told_in_the_order_of_beginning() -> None:
@@ -263,7 +267,7 @@ STATES = st.sampled_from(["", FINE, REQUIRED, MAINTENANCE, "Ended", "Running", "
         st.builds(
             Entry,
             time=SOME_TIME,
-            what=st.sampled_from(["profile/os", "profile/", ORDER, "", "x/y/z"]),
+            object=st.sampled_from(["profile/os", "profile/", ORDER, "", "x/y/z"]),
             from_=STATES,
             to=STATES,
             since=st.none() | SOME_TIME,

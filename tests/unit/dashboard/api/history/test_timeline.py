@@ -23,7 +23,7 @@ from haulout.dashboard.api.backend import HttpError
 from haulout.dashboard.api.history.record_cache import TTL, HistoryUnavailable, RecordCache
 from haulout.dashboard.api.history.timeline import MAX_RANGE, TimeRange, rank, resolve_time_range
 from haulout.dashboard.api.history.windows import MAX_BANDS, time_windows, window_spans
-from haulout.dashboard.api.types import NodeState, Tile
+from haulout.dashboard.api.types import NodeState, NodeSummary
 from haulout.errors import Forbidden
 from haulout.history.record_store import RecordSummary
 from haulout.kube.client import Client
@@ -93,13 +93,13 @@ def a_notice(hours: float) -> MaintenanceNotice:
 def test_rows_with_something_to_show_come_first(
     tile: dict[str, Any], notices: Sequence[MaintenanceNotice], since: datetime | None, expected: int
 ) -> None:
-    row_tile = Tile(**{"name": "n1", "state": NodeState.IDLE, **tile})
+    row_tile = NodeSummary(**{"name": "n1", "state": NodeState.IDLE, **tile})
     summary = None if since is None else RecordSummary("u", {"profile/os": LastState(state="operational", since=since)})
     assert rank(row_tile, notices, summary, TimeRange(NOW - DAY, NOW + 7 * DAY), now=NOW) == expected
 
 
 def test_what_goes_on_now_matters_only_where_now_is_shown() -> None:
-    tile = Tile(name="n1", state=NodeState.DRAINING)
+    tile = NodeSummary(name="n1", state=NodeState.DRAINING)
     assert rank(tile, [], None, TimeRange(NOW - 9 * DAY, NOW - 8 * DAY), now=NOW) == 3
 
 
@@ -109,7 +109,7 @@ def test_what_goes_on_now_matters_only_where_now_is_shown() -> None:
 def a_record(node: str, *, entries: int = 1) -> dict[str, Any]:
     states = maintenancerecord.encode_last_states({"profile/os": LastState(state="operational", since=NOW)})
     entry_bodies = [
-        {"time": micro_time(NOW + number * HOUR), "what": "profile/os", "to": "x"} for number in range(entries)
+        {"time": micro_time(NOW + number * HOUR), "object": "profile/os", "to": "x"} for number in range(entries)
     ]
     return {
         "apiVersion": MAINTENANCE_RECORDS.api_version,
@@ -137,7 +137,7 @@ async def test_only_the_histories_are_read_that_are_asked_for(clock: Clock) -> N
     _, client = await a_history(clock, *(f"n{number}" for number in range(100)))
     found = await RecordCache(client).entries(["n1", "n7", "nobody"])
     assert sorted(found) == ["n1", "n7"]
-    assert [entry.what for entry in found["n1"]] == ["profile/os"]
+    assert [entry.object for entry in found["n1"]] == ["profile/os"]
     assert request_count(client) == 1 + 2  # all of them without entries, and two
 
 
@@ -229,7 +229,7 @@ def test_events_of_a_calendar_are_blackouts_with_their_names() -> None:
 
     spans, problem = window_spans("x", windows()["os: never"], start=NOW, end=NOW + 7 * DAY, lookup=answer)
     assert problem == ""
-    assert [(span.kind, span.why, span.start.day) for span in spans] == [("blackout", "Repentance Day", 18)]
+    assert [(span.kind, span.message, span.start.day) for span in spans] == [("blackout", "Repentance Day", 18)]
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from haulout.controllers.profiles.plugins.registry import registries
 from haulout.controllers.profiles.status import NodeStatus
 from haulout.dashboard.api.nodes.commands import commands_for
 from haulout.dashboard.api.nodes.observation import NodeObservation
-from haulout.dashboard.api.types import ActKind, Blocker, Command, Drain, NodeState
+from haulout.dashboard.api.types import ActionType, Blocker, Command, DrainSummary, NodeState
 from haulout.drain.blockers import BlockerKind
 
 NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)
@@ -50,7 +50,7 @@ def observed(
 
 
 def commands_of(
-    observation: NodeObservation, *drains: Drain, configuration: Configuration | None = None
+    observation: NodeObservation, *drains: DrainSummary, configuration: Configuration | None = None
 ) -> list[Command]:
     return list(commands_for(observation, state=NodeState.BLOCKED, drains=drains, configuration=configuration))
 
@@ -110,24 +110,29 @@ def test_labels_and_annotations_that_a_check_waits_for_can_be_typed(
 
 def test_what_can_be_approved_on_the_dashboard_says_so() -> None:
     [only_command] = by_checks("approved", {"approved": False})
-    assert only_command.act is not None
-    assert (only_command.act.act, only_command.act.node, only_command.act.profile, only_command.act.check) == (
-        ActKind.APPROVE,
+    assert only_command.action is not None
+    assert (
+        only_command.action.action,
+        only_command.action.node,
+        only_command.action.profile,
+        only_command.action.check,
+    ) == (
+        ActionType.APPROVE,
         "n1",
         "os",
         "approved",
     )
     assert only_command.title == "Let profile os change to maintenance-required"
-    assert only_command.why == "it changes to maintenance-required when approved passed"
+    assert only_command.reason == "it changes to maintenance-required when approved passed"
     [two] = by_checks("wanted && approved", {"wanted": False, "approved": False})
-    assert two.act is None
+    assert two.action is None
 
 
 def test_an_approval_that_other_checks_hold_back_does_not_promise_a_transition() -> None:
     checks = {"approved": False, "late": False}
     [only_command] = by_checks("approved && late", checks, state=State.REQUIRED, target=State.IN_MAINTENANCE)
     assert only_command.title == "Approve for profile os"
-    assert only_command.why == "it changes to in-maintenance when approved passed and late passed"
+    assert only_command.reason == "it changes to in-maintenance when approved passed and late passed"
 
 
 @pytest.mark.parametrize("kind", list(BlockerKind))
@@ -135,7 +140,7 @@ def test_no_name_gets_out_of_its_quotes(kind: BlockerKind) -> None:
     blocker = Blocker(kind=kind, pod=f"shop/{EVIL}", object=f"PodDisruptionBudget shop/{EVIL}", workload=EVIL)
     order = msgspec.convert({"metadata": {"name": EVIL}, "spec": {"nodeName": "n1"}}, NodeMaintenance)
     notice = msgspec.convert({"metadata": {"name": EVIL}, "spec": {"nodeName": "n1"}}, MaintenanceNotice)
-    commands = commands_of(observed(orders=(order,), notices=(notice,)), Drain(by="x", blockers=(blocker,)))
+    commands = commands_of(observed(orders=(order,), notices=(notice,)), DrainSummary(owner="x", blockers=(blocker,)))
     assert commands
     for command in commands:
         assert EVIL in shlex.split(command.command) or EVIL not in command.command
@@ -143,7 +148,7 @@ def test_no_name_gets_out_of_its_quotes(kind: BlockerKind) -> None:
 
 def test_each_is_told_once_and_not_too_many() -> None:
     blockers = tuple(Blocker(kind=BlockerKind.POLICY, pod=f"shop/p{number}") for number in (*range(30), *range(30)))
-    commands = [item.command for item in commands_of(observed(), Drain(by="x", blockers=blockers))]
+    commands = [item.command for item in commands_of(observed(), DrainSummary(owner="x", blockers=blockers))]
     assert (len(commands), len(set(commands))) == (12, 12)
 
 
@@ -179,10 +184,10 @@ def test_what_a_cloud_announced_cannot_be_called_off_here() -> None:
 def test_a_node_that_is_held_can_be_released_and_one_that_is_not_can_be_held() -> None:
     metadata = {"name": "n1", "annotations": {"haulout.dev/hold": "by=alice; migration"}}
     held = NodeObservation(node=msgspec.convert({"metadata": metadata}, Node), now=NOW)
-    (release,) = [item for item in commands_of(held) if item.act and item.act.act is ActKind.RELEASE]
-    assert (release.command, release.why) == ("haulout release n1", "it is held by alice: migration")
+    (release,) = [item for item in commands_of(held) if item.action and item.action.action is ActionType.RELEASE]
+    assert (release.command, release.reason) == ("haulout release n1", "it is held by alice: migration")
     idle = commands_for(observed(), state=NodeState.IDLE, drains=(), configuration=None)
-    (hold,) = [item for item in idle if item.act and item.act.act is ActKind.HOLD]
+    (hold,) = [item for item in idle if item.action and item.action.action is ActionType.HOLD]
     assert hold.command == "haulout hold n1 --for 4h --reason 'by hand'"
     again = commands_for(held, state=NodeState.IDLE, drains=(), configuration=None)
-    assert not [item for item in again if item.act and item.act.act is ActKind.HOLD]
+    assert not [item for item in again if item.action and item.action.action is ActionType.HOLD]

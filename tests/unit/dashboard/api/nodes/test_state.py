@@ -63,7 +63,7 @@ def order(phase: str = "", *, cordoned: bool | None = None, leaving: bool = Fals
 
 
 def status_blocker(since: datetime, kind: str = "DisruptionBudget") -> RawObject:
-    return {"kind": kind, "pod": "shop/cart-0", "reason": BUDGET, "advice": "run more", "since": since.isoformat()}
+    return {"kind": kind, "pod": "shop/cart-0", "reason": BUDGET, "remedy": "run more", "since": since.isoformat()}
 
 
 def drain(
