@@ -8,7 +8,7 @@ import pytest
 
 from haulout.api.maintenancenotice import MAINTENANCE_NOTICES, MaintenanceKind, NoticeStage, definition
 from haulout.api.resources import NODES
-from haulout.cli.notice import cancellation, query
+from haulout.cli.notice import cancellation, notice_view
 from haulout.cli.notice.apply import ApplyVerb, NoticeRequest, apply_notice
 from haulout.cli.notice.cancellation import EndAction
 from haulout.cli.notice.creation import parse_request
@@ -28,7 +28,7 @@ async def node(cluster: ClusterBackend) -> AsyncIterator[str]:
     made = a_node(name)
     await client.create(NODES, {**made, "spec": {**made.get("spec", {}), "providerID": f"aws:///eu/{name}"}})
     yield name
-    for item in (await query.list_notices(client, query.NoticeQuery(nodes=(name,), everything=True))).views:
+    for item in (await notice_view.list_notices(client, notice_view.NoticeQuery(nodes=(name,), everything=True))).views:
         await client.delete(MAINTENANCE_NOTICES, item.notice.name)
     await client.delete(NODES, name)
 
@@ -52,11 +52,11 @@ async def test_a_notice_is_made_changed_shown_and_called_off(cluster: ClusterBac
     moved = await apply_notice(client, parsed_notice(cluster, node, f"{node}-1", start="+1d", end="+2d"))
     assert (moved.verb, moved.notice.uid, moved.notice.metadata.generation) == (ApplyVerb.CHANGED, made.notice.uid, 2)
     assert moved.notice.spec.reason == ""
-    (seen,) = (await query.list_notices(client, query.NoticeQuery(nodes=(node,)))).views
+    (seen,) = (await notice_view.list_notices(client, notice_view.NoticeQuery(nodes=(node,)))).views
     assert (seen.notice.name, str(seen.phase)) == (made.notice.name, "Planned")
     assert (await cancellation.end_notice(client, f"{node}-1", EndAction.CANCEL)).verb == "cancelled"
     assert (await client.get(MAINTENANCE_NOTICES, made.notice.name)).spec.stage == NoticeStage.CANCELLED
-    assert (await query.list_notices(client, query.NoticeQuery(nodes=(node,)))).views == ()
+    assert (await notice_view.list_notices(client, notice_view.NoticeQuery(nodes=(node,)))).views == ()
     with pytest.raises(HauloutError, match="has ended"):
         await apply_notice(client, parsed_notice(cluster, node, f"{node}-1"))
 
@@ -73,7 +73,7 @@ async def test_many_who_say_the_same_at_once_make_one_notice(cluster: ClusterBac
     same = parsed_notice(cluster, node, f"{node}-3")
     made = await asyncio.gather(*(apply_notice(client, same) for _ in range(6)))
     assert len({item.notice.uid for item in made}) == 1
-    found = (await query.list_notices(client, query.NoticeQuery(nodes=(node,)))).views
+    found = (await notice_view.list_notices(client, notice_view.NoticeQuery(nodes=(node,)))).views
     assert [item.notice.metadata.generation for item in found] == [1]
 
 
@@ -81,7 +81,7 @@ async def test_a_trial_on_the_server_leaves_nothing_and_finds_what_is_wrong(clus
     client = await cluster.client()
     fine = parsed_notice(cluster, node, f"{node}-4", dry_run="server")
     assert (await apply_notice(client, fine)).notice.uid
-    assert (await query.list_notices(client, query.NoticeQuery(nodes=(node,)))).views == ()
+    assert (await notice_view.list_notices(client, notice_view.NoticeQuery(nodes=(node,)))).views == ()
     with pytest.raises(Invalid, match=r"spec\.reason"):
         await apply_notice(client, parsed_notice(cluster, node, f"{node}-4", dry_run="server", reason="x" * 2_000))
 
@@ -92,7 +92,7 @@ async def test_two_who_end_it_at_once_are_both_right(cluster: ClusterBackend, no
     await cluster.clock.sleep(timedelta(seconds=1))
     both = await asyncio.gather(*(cancellation.end_notice(client, f"{node}-5", EndAction.END) for _ in range(2)))
     assert {item.verb for item in both} <= {"ended", "already ended"}
-    assert (await query.get_notice(client, f"{node}-5")).spec.stage == NoticeStage.ENDED
+    assert (await notice_view.get_notice(client, f"{node}-5")).spec.stage == NoticeStage.ENDED
 
 
 async def test_an_unknown_node_or_notice_is_an_answer(cluster: ClusterBackend, node: str) -> None:

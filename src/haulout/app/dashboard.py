@@ -18,10 +18,10 @@ from haulout.controllers.profiles.plugins.registry import registries
 from haulout.dashboard.api import health
 from haulout.dashboard.api.backend import TimelineQuery
 from haulout.dashboard.api.banners import BannerInputs, banners
+from haulout.dashboard.api.health import OperatorInfo
 from haulout.dashboard.api.node_backend import NodeBackend
 from haulout.dashboard.api.nodes.informers import Informers
 from haulout.dashboard.api.notices import notice_to_api
-from haulout.dashboard.api.operator_info import OperatorInfo
 from haulout.dashboard.api.types import (
     Banner,
     ComponentHealth,

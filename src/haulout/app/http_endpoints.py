@@ -18,7 +18,7 @@ from haulout.app.leases import LEADER_LEASE, PROFILES_LEASE
 from haulout.controllers.profiles import default_profile
 from haulout.controllers.profiles.config.model import Configuration
 from haulout.core import duration
-from haulout.dashboard.actions.executor import ActionExecutor, NoActions
+from haulout.dashboard.actions import ActionExecutor, NoActions
 from haulout.dashboard.api.forwarder import LeaderForwarder
 from haulout.dashboard.api.routes import ApiHandler, add_routes
 from haulout.dashboard.api.types import Banner, Level, Mode, Summary

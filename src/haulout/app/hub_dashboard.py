@@ -14,8 +14,8 @@ from haulout.api.clusterapi import EXTENSION_LEASE
 from haulout.controllers.clusterapi.cluster_budget import ClusterBudget, LimitedClusterBudget
 from haulout.controllers.clusterapi.status import WorkloadClusterStatus
 from haulout.dashboard.api import health
+from haulout.dashboard.api.health import OperatorInfo
 from haulout.dashboard.api.management_backend import ClusterStatuses, ManagementBackend
-from haulout.dashboard.api.operator_info import OperatorInfo
 from haulout.dashboard.api.types import Banner, ComponentHealth, Health, LeaseHealth, Level
 from haulout.errors import KubeError
 from haulout.httpserver import metrics
@@ -25,7 +25,7 @@ from haulout.runtime.supervisor import Supervisor
 
 if TYPE_CHECKING:
     from haulout.dashboard.api.backend import Backend
-    from haulout.dashboard.api.recent_warnings import RecentWarnings
+    from haulout.dashboard.api.health import RecentWarnings
 
 
 class HubView(ClusterStatuses, Protocol):

@@ -27,7 +27,7 @@ from haulout.runtime.supervisor import Supervisor
 if TYPE_CHECKING:
     from haulout.app.profiles import ProfilesComponent
     from haulout.dashboard.api.backend import Backend
-    from haulout.dashboard.api.recent_warnings import RecentWarnings
+    from haulout.dashboard.api.health import RecentWarnings
 
 _MAX_CLUSTERS_NAMED = 5  # further clusters are only counted
 

@@ -33,7 +33,7 @@ from haulout.runtime.supervisor import Supervisor
 
 if TYPE_CHECKING:
     from haulout.dashboard.api.backend import Backend
-    from haulout.dashboard.api.recent_warnings import RecentWarnings
+    from haulout.dashboard.api.health import RecentWarnings
     from haulout.webhook.component import Webhook
 
 

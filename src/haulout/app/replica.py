@@ -14,7 +14,7 @@ from typing import Protocol
 from haulout.app.http_endpoints import ServedReplica, serve_http
 from haulout.app.leases import LEADER_LEASE, PROFILES_LEASE
 from haulout.core.metrics import Metric, MetricKind, MetricVec
-from haulout.dashboard.api.recent_warnings import RecentWarnings
+from haulout.dashboard.api.health import RecentWarnings
 from haulout.dashboard.auth.settings import AccessSettings
 from haulout.httpserver import healthz
 from haulout.httpserver.listener import ListenAddress

@@ -8,7 +8,7 @@ import click
 from haulout.app import kubernikus_settings
 from haulout.app.permissions import profile_permissions
 from haulout.cli.check.command import read_input
-from haulout.cli.terminal import format_pairs, printable
+from haulout.cli.output import format_pairs, printable
 from haulout.controllers.kubernikus.settings import KubernikusSettings
 from haulout.controllers.profiles import permissions
 from haulout.controllers.profiles.config.dry_run import dry_run

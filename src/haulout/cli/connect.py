@@ -2,9 +2,11 @@
 
 A user at a terminal is not an operator: an operator waits and retries, but a user wants an error after a few seconds if
 the server does not answer. A signal (`asyncio_runner`) also ends the credential plugins that were started.
+
+`authorization_header` has the user's token for the operator's dashboard, from `HAULOUT_TOKEN`.
 """
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -24,6 +26,9 @@ from haulout.kube.transports.http import HttpTransport
 FIRST_ANSWER_TIMEOUT = timedelta(seconds=10)
 TERMINATED = asyncio_runner.TERMINATED
 run = asyncio_runner.run
+
+TOKEN_VARIABLE = "HAULOUT_TOKEN"  # noqa: S105 - the name of a variable, not its value
+_COOKIE = "haulout-token"
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,3 +97,15 @@ def _rejected_credentials_message(connection: Connection, error: Unauthorized) -
     who = f"the credentials of {connection.user!r}" if connection.user else "a request without credentials"
     advice = "log in again, or use another context"
     return f"{connection.server} does not accept {who} ({connection.origin}): {error.message}; {advice}"
+
+
+def authorization_header(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the Authorization header with the token, if it is set."""
+    token = environ.get(TOKEN_VARIABLE, "").strip()
+    return {"Authorization": f"Bearer {token}"} if token else {}
+
+
+def cookie_header(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return a cookie with the token, for requests through the API server's proxy, which drops `Authorization`."""
+    token = environ.get(TOKEN_VARIABLE, "").strip()
+    return {"Cookie": f"{_COOKIE}={token}"} if token else {}

@@ -15,7 +15,7 @@ import click
 
 from haulout import __version__
 from haulout.cli import options
-from haulout.cli.terminal import printable
+from haulout.cli.output import printable
 from haulout.errors import ConfigError, ConfigErrors, HauloutError, UsageError
 
 FAILED = 1

@@ -7,7 +7,7 @@ import click
 
 from haulout.api.objects import Node
 from haulout.api.resources import NODES
-from haulout.cli.terminal import printable
+from haulout.cli.output import printable
 from haulout.core.text import closest_match
 from haulout.errors import KubeError, NotFound
 from haulout.kube import selectors

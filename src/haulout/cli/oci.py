@@ -35,7 +35,7 @@ def send_event(*, file: str, dry_run: bool) -> None:
       1  OCI refused, or did not answer
       2  the file, the command line or the environment is invalid
     """  # noqa: D301 - click does not rewrap a paragraph after \b
-    from haulout.cli.terminal import printable
+    from haulout.cli.output import printable
     from haulout.providers.oci.sdk import new_clients
     from haulout.providers.oci.settings import read
 

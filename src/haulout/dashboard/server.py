@@ -8,6 +8,10 @@
 Paths, redirects and values are those of the SAP maintenance-controller, so that existing dashboards and scripts
 continue to work. Only its bugs are not kept: responses have the content type JSON, no nodes are `[]`, and if the leader
 is unreachable the status is 502, with `{"error": …}`.
+
+The static files of the dashboard: those in `haulout/dashboard/static`, and no others. Files are read on request,
+because they are small and rarely requested: browsers store them and only revalidate. The headers restrict a page to
+content from here and forbid inline scripts: text from node names and labels can never run as a script.
 """
 
 import asyncio
@@ -17,13 +21,15 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from http import HTTPStatus
+from importlib import resources
+from importlib.resources.abc import Traversable
 from typing import Protocol
 
 import msgspec
 from aiohttp import web
 
 from haulout.api.objects import RawObject
-from haulout.dashboard.static_files import add_static_routes
+from haulout.dashboard.api.responses import cacheable_response
 from haulout.errors import HauloutError
 from haulout.httpserver import connections
 from haulout.httpserver.listener import listen
@@ -36,6 +42,25 @@ INFO_PATH = "/api/v1/info"
 # Set by a replica that forwards for the client with this address; the receiver does not forward again. Any client can
 # send it; the address counts only from replicas (`haulout.dashboard.auth.replicas`).
 FORWARDED_HEADER = "X-Haulout-Forwarded"
+
+HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
+    "img-src 'self' data:; base-uri 'none'; form-action 'self'; frame-ancestors 'none'",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+}
+
+_INDEX = "index.html"
+_TYPES = {
+    ".html": "text/html",
+    ".css": "text/css",
+    ".js": "text/javascript",
+    ".json": "application/json",
+    ".svg": "image/svg+xml",
+    ".png": "image/png",
+    ".webmanifest": "application/manifest+json",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,3 +165,30 @@ async def _redirect_to_page(_: web.Request) -> web.Response:
 
 def _redirect(location: str) -> web.Response:
     return web.Response(status=HTTPStatus.MOVED_PERMANENTLY, headers={"Location": location})
+
+
+def add_static_routes(app: web.Application, *, prefix: str = "/static/") -> None:
+    """Serve the files below `prefix`."""
+    app.router.add_get(prefix, _serve)
+    app.router.add_get(f"{prefix}{{path:.+}}", _serve)
+
+
+async def _serve(request: web.Request) -> web.Response:
+    path = request.match_info.get("path", _INDEX)
+    kind = _TYPES.get(path[path.rfind(".") :])
+    file = None if kind is None else find_file(path)
+    if file is None or kind is None:
+        return web.Response(status=404, text="page not found\n", headers=HEADERS)
+    response = await cacheable_response(request, file.read_bytes(), content_type=kind, headers=HEADERS)
+    if response.body and not kind.startswith("image/"):
+        response.charset = "utf-8"
+    return response
+
+
+def find_file(path: str) -> Traversable | None:
+    """Return the file at `path`; each path component must be a listed name, so that no path leaves the folder."""
+    current: Traversable | None = resources.files("haulout.dashboard") / "static"
+    for name in path.split("/"):
+        children = current.iterdir() if current is not None and current.is_dir() else ()
+        current = next((child for child in children if child.name == name), None)
+    return current if current is not None and current.is_file() else None

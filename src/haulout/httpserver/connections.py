@@ -117,7 +117,7 @@ class ConnectionLimits:
 WEBHOOK = ConnectionLimits(server="webhook", max_connections=256)
 SECURE_METRICS = ConnectionLimits(server="metrics", max_connections=64)
 HEALTH = ConnectionLimits(server="health", max_connections=128, idle=timedelta(seconds=15))
-# 500 of them may be event streams (`haulout.dashboard.stream.stream_limits`).
+# 500 of them may be event streams (`haulout.dashboard.stream.broadcaster`).
 DASHBOARD = ConnectionLimits(server="dashboard", max_connections=1000)
 
 

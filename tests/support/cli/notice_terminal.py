@@ -8,11 +8,9 @@ import click
 import pytest
 
 from haulout.api.maintenancenotice import MAINTENANCE_NOTICES, MaintenanceNotice, definition
-from haulout.cli.notice import cancellation, creation, printer, query
+from haulout.cli.notice import cancellation, creation, notice_text, notice_view
 from haulout.cli.notice.cancellation import EndAction
-from haulout.cli.notice.command import cancel, end, show
-from haulout.cli.notice.create_command import create
-from haulout.cli.notice.list_command import list_
+from haulout.cli.notice.command import cancel, create, end, list_, show
 from haulout.core.clock import Clock
 from haulout.kube.client import Client
 from support.clusters.drain_cluster import DrainCluster, a_drain_cluster
@@ -69,13 +67,13 @@ class NoticeTerminal:
         """Type `haulout notice list` and more."""
         typed = _parsed_options(list_, args)
         output, _ = typed.pop("output"), typed.pop("is_watched")
-        await printer.print_notices(self.client, query.NoticeQuery(**typed), output=output)
+        await notice_text.print_notices(self.client, notice_view.NoticeQuery(**typed), output=output)
         return self._output()
 
     async def show(self, *args: str) -> CommandOutput:
         """Type `haulout notice show` and more."""
         typed = _parsed_options(show, args)
-        await printer.print_notice(self.client, typed["name"], output=typed["output"])
+        await notice_text.print_notice(self.client, typed["name"], output=typed["output"])
         return self._output()
 
     async def cancel(self, *args: str) -> tuple[bool, CommandOutput]:

@@ -35,7 +35,7 @@ from haulout.dashboard.api.types import (
     Session,
     Summary,
 )
-from haulout.dashboard.static_files import add_static_routes
+from haulout.dashboard.server import add_static_routes
 from haulout.httpserver.connections import DASHBOARD
 from haulout.httpserver.listener import listen
 from support.servers.background_server import HOST, in_thread

@@ -15,7 +15,7 @@ from haulout.controllers.clusterapi.status import (
     RequestType,
     WorkloadClusterStatus,
 )
-from haulout.dashboard.api.cluster_tile import budget_uses, cluster_banners, cluster_tile
+from haulout.dashboard.api.cluster_summary import budget_uses, cluster_banners, summarize_cluster
 from haulout.dashboard.api.types import ClusterList, ClusterSummary, Leader, Mode, Summary
 from support.dashboard.fleet import LEADER, NOW, ago, ahead
 
@@ -119,7 +119,7 @@ def a_cluster_tile(key: str, **other: object) -> ClusterSummary:
         enabled=size - size // 4,
         nodes=size,
     )
-    return cluster_tile(replace(status, **{**_STATUS_BY_CLUSTER.get(key, {}), **other}), LIMIT_USAGE)  # type: ignore[arg-type]  # any of its fields
+    return summarize_cluster(replace(status, **{**_STATUS_BY_CLUSTER.get(key, {}), **other}), LIMIT_USAGE)  # type: ignore[arg-type]  # any of its fields
 
 
 def a_hub_summary(clusters: ClusterList, **other: object) -> Summary:

@@ -28,7 +28,7 @@ from haulout.app.manifests import operator_manifests
 from haulout.app.manifests.operator_manifests import Installation
 from haulout.app.profiles import ProfilesComponent, run_profiles
 from haulout.app.profiles_file import ProfilesFile
-from haulout.cli.terminal import ASCII_MARKS
+from haulout.cli.output import ASCII_MARKS
 from haulout.cli.why import why_text
 from haulout.controllers.profiles.config.dry_run import dry_run
 from haulout.controllers.profiles.config.model import Configuration

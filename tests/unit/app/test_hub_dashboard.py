@@ -14,7 +14,7 @@ from haulout.app.hub_dashboard import run_hub_dashboard
 from haulout.controllers.clusterapi.cluster_budget import ClusterBudget, UnlimitedClusterBudget, new_cluster_budget
 from haulout.controllers.clusterapi.status import ConnectionState, WorkloadClusterStatus
 from haulout.dashboard.api.backend import Backend
-from haulout.dashboard.api.recent_warnings import RecentWarnings
+from haulout.dashboard.api.health import RecentWarnings
 from haulout.kube.client import Client
 from haulout.runtime.supervisor import Supervisor
 from haulout_sandbox.apiserver import ApiServer

@@ -19,7 +19,7 @@ import pytest
 
 from haulout import __version__
 from haulout.cli import connect
-from haulout.cli.terminal import ASCII_MARKS, UNICODE_MARKS, Marks
+from haulout.cli.output import ASCII_MARKS, UNICODE_MARKS, Marks
 from haulout.core.clock import Clock
 from haulout.kube.transport import Request, Response
 from support.cli.command_runner import RunCommand, command_runner

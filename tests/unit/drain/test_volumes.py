@@ -9,8 +9,8 @@ import msgspec
 import pytest
 
 from haulout.api.objects import Pod, RawObject, Taint
+from haulout.cli.drain.drain_runner import NodeDrain
 from haulout.cli.drain.live_progress import group_blockers
-from haulout.cli.drain.node_drain import NodeDrain
 from haulout.cli.drain.plain_progress import NodeReporter, progress_line
 from haulout.core.clock import Clock
 from haulout.drain.blockers import BlockerKind

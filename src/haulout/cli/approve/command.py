@@ -6,7 +6,7 @@ import click
 
 from haulout.cli import options
 from haulout.cli.check.command import parse_variables
-from haulout.cli.kubectl_flags import KubectlCommand, dry_run_option
+from haulout.cli.options import KubectlCommand, dry_run_option
 from haulout.cli.why.command import DEFAULT_FILE
 
 

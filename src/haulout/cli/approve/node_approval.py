@@ -7,7 +7,7 @@ from haulout.api.objects import Node
 from haulout.api.resources import NODES
 from haulout.cli.cordon.node_changes import DRY_RUN_SUFFIXES
 from haulout.cli.hold.node_hold import current_user
-from haulout.cli.output_lines import OutputLine
+from haulout.cli.output import OutputLine
 from haulout.cli.why.explanation import WhyOptions, connect_with_configuration
 from haulout.controllers.profiles.explain import approval
 from haulout.controllers.profiles.explain.approval import ApprovalError, Offer

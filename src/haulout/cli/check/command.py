@@ -145,16 +145,17 @@ def check(  # noqa: PLR0913 - one per option
         raise click.UsageError(f"--graph prints Mermaid, so it cannot be combined with {other}")
     import os
 
-    from haulout.cli.check import check_text, kubernikus_file
+    from haulout.cli.check import check_text
+    from haulout.cli.check.check_text import is_kubernikus_file, print_report
     from haulout.controllers.profiles.config.dry_run import dry_run
     from haulout.controllers.profiles.plugins.registry import registries
 
     name = "standard input" if file == "-" else file
-    if kubernikus or kubernikus_file.is_kubernikus_file(file):
+    if kubernikus or is_kubernikus_file(file):
         if graph or permissions or ignore_env:
             raise click.UsageError("--graph, --permissions and --ignore-env: only for a maintenance.yaml")
         environ = {**os.environ, **given}
-        errors, warnings = kubernikus_file.print_report(
+        errors, warnings = print_report(
             read_input(file), file=name, environ=environ, quiet=quiet, as_json=output == "json"
         )
         ctx.exit(EXIT_ERRORS if errors else EXIT_WARNINGS if strict and warnings else EXIT_OK)

@@ -2,7 +2,8 @@
 
 import click
 
-from haulout.cli import invocation, options
+from haulout.cli import options
+from haulout.cli.output import command_line
 
 
 @click.command("cluster-info", short_help="Show the cluster, your user in it, and the permissions that are missing.")
@@ -57,7 +58,7 @@ def cluster_info(
     from haulout.cli.cluster_info import report
     from haulout.cli.configuration_files import load_configuration
     from haulout.cli.connect import connect, run
-    from haulout.cli.terminal import terminal_marks
+    from haulout.cli.output import terminal_marks
 
     configured = None if file is None else load_configuration(file, {})
 
@@ -78,4 +79,4 @@ def cluster_info(
 
 
 def _grant_command(typed: dict[str, str | None]) -> str:
-    return invocation.command_line("cluster-info", options=typed) + " --grant | kubectl --context ADMIN apply -f -"
+    return command_line("cluster-info", options=typed) + " --grant | kubectl --context ADMIN apply -f -"

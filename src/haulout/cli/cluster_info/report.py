@@ -15,7 +15,7 @@ from haulout.api.objects import VersionInfo
 from haulout.api.resources import NAMESPACES
 from haulout.app.permissions import FEATURES, OptionalFeature, operator_permissions, replaces_machines
 from haulout.cli.connect import Session
-from haulout.cli.terminal import Marks, format_pairs, printable
+from haulout.cli.output import Marks, format_pairs, printable
 from haulout.controllers.nodemaintenance import node_lease
 from haulout.controllers.profiles.config.model import Configuration
 from haulout.errors import (

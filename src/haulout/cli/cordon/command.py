@@ -6,13 +6,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from haulout.cli import options
-from haulout.cli.kubectl_flags import (
-    KubectlCommand,
-    OptionalBoolOption,
-    check_node_options,
-    dry_run_option,
-    node_options,
-)
+from haulout.cli.options import KubectlCommand, OptionalBoolOption, check_node_options, dry_run_option, node_options
 
 if TYPE_CHECKING:  # heavy: imported at use
     from haulout.api.objects import Node

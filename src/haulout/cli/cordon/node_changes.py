@@ -13,7 +13,7 @@ from enum import StrEnum
 from haulout.api.objects import Node, RawObject
 from haulout.api.resources import NODES
 from haulout.cli.cordon_owners import CordonOwner, OwnerPresence, fetch_owners
-from haulout.cli.output_lines import OutputLine
+from haulout.cli.output import OutputLine
 from haulout.drain import cordon
 from haulout.drain.cordon import Cordon, InvalidCordonAnnotation
 from haulout.errors import ApiError, Conflict, KubeError

@@ -79,8 +79,7 @@ def doctor(
 
 
 def _print(examination: "Examination") -> None:
-    from haulout.cli.tables import format_table
-    from haulout.cli.terminal import printable
+    from haulout.cli.output import format_table, printable
 
     for note in examination.notes:
         click.echo(printable(f"not checked: {note}"), err=True)
@@ -96,7 +95,7 @@ def _print(examination: "Examination") -> None:
 
 
 def _print_repairs(examination: "Examination", errors: "list[str | None]") -> None:
-    from haulout.cli.terminal import printable
+    from haulout.cli.output import printable
 
     for finding, error in zip(examination.findings, errors, strict=True):
         if error:

@@ -5,13 +5,7 @@ from typing import Any
 import click
 
 from haulout.cli import options
-from haulout.cli.kubectl_flags import (
-    KubectlCommand,
-    OptionalBoolOption,
-    check_node_options,
-    dry_run_option,
-    node_options,
-)
+from haulout.cli.options import KubectlCommand, OptionalBoolOption, check_node_options, dry_run_option, node_options
 
 MAX_PARALLEL = 50
 
@@ -118,9 +112,9 @@ def _run(  # noqa: PLR0913 - one per option that is not part of the policy
         async with connect(kubeconfig=kubeconfig, context=context) as session:
             found = await find_nodes(session.client, nodes, selector)
             if dry_run != "none":
-                from haulout.cli.drain import dry_run_execution
+                from haulout.cli.drain.execution import run_dry_run
 
-                return await dry_run_execution.run(session.client, found, policy, dry_run=dry_run, as_json=as_json)
+                return await run_dry_run(session.client, found, policy, dry_run=dry_run, as_json=as_json)
             from haulout.cli.drain import execution
 
             at_once = parallel or min(max(len(found), 1), MAX_PARALLEL)

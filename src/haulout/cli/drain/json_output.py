@@ -5,7 +5,7 @@ from datetime import datetime
 
 import msgspec
 
-from haulout.cli.drain.node_drain import NodeDrain, NodeDrainState
+from haulout.cli.drain.drain_runner import NodeDrain, NodeDrainState
 from haulout.drain.blockers import Blocker, blocker_fields
 from haulout.drain.dry_run import DrainDryRun, NodeDryRun
 from haulout.drain.progress import PodProgress

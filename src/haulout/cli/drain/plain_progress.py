@@ -9,8 +9,8 @@ from datetime import datetime, timedelta
 
 from haulout.cli.cordon.node_changes import ChangeResult, result_lines
 from haulout.cli.cordon_owners import format_elapsed
-from haulout.cli.drain.node_drain import NodeDrain, NodeDrainState
-from haulout.cli.output_lines import OutputLine
+from haulout.cli.drain.drain_runner import NodeDrain, NodeDrainState
+from haulout.cli.output import OutputLine
 from haulout.core.clock import Clock
 from haulout.core.text import format_pod_count
 from haulout.drain.blockers import BlockerKind

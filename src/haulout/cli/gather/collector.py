@@ -1,13 +1,22 @@
-"""Read the content of a support archive from a cluster; record whatever cannot be read as a gap.
+"""Collect a support archive: read objects, redact secrets, and pack the files with a README that lists files and gaps.
 
-An archive with explained gaps is better than none. Only an unreachable cluster ends the command.
+An archive with explained gaps is better than none: whatever cannot be read is a gap. Only an unreachable cluster ends
+the command.
+
+Secrets themselves are never read. But users put passwords into ConfigMaps, variables, arguments and annotations, and
+programs log them. `haulout.core.redaction` decides what is secret. The last applied configuration is left out, because
+it repeats the whole object.
 """
 
+import io
 import os
 import re
-from collections.abc import AsyncIterator, Sequence
+import tarfile
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -20,13 +29,12 @@ from haulout.api.objects import RawObject
 from haulout.api.openshift import MACHINES
 from haulout.api.resources import CUSTOM_RESOURCE_DEFINITIONS, EVENTS, LEASES, NODES, PODS, Resource
 from haulout.cli.cluster_info import report
-from haulout.cli.connect import Session
-from haulout.cli.dashboard_token import cookie_header
-from haulout.cli.gather.object_redaction import redact_object
+from haulout.cli.connect import Session, cookie_header
 from haulout.controllers.profiles.config.loader import Registries
-from haulout.core.redaction import redact
+from haulout.controllers.profiles.config.redaction import redact_config
+from haulout.core.redaction import REDACTED, FileRedactor, is_secret_name, redact, redact_arguments
 from haulout.dashboard import server
-from haulout.errors import ApiError, HauloutError, NotFound
+from haulout.errors import ApiError, HauloutError, NotFound, UsageError
 from haulout.kube.client import Client
 from haulout.kube.transport import Request
 
@@ -37,6 +45,11 @@ _Pairs = tuple[tuple[str, str], ...]
 _ENDPOINTS = ("api/v2/summary", "api/v2/health", "api/v2/configuration", "api/v1/info", "metrics")
 _OUR_KINDS = {it.kind for it in (NODE_MAINTENANCES, MAINTENANCE_NOTICES, MAINTENANCE_RECORDS, MACHINE_MAINTENANCES)}
 _RELEVANT_GROUPS = re.compile(r"(^|\.)(medik8s\.io|haulout\.dev|managed\.openshift\.io)$")
+
+_OMITTED_KEYS = frozenset({"managedFields", "kubectl.kubernetes.io/last-applied-configuration"})
+_NAME_KEYS = ("name", "key")  # of a variable or a header, beside its `value`
+
+README = "README.txt"
 
 
 def _core_resource(plural: str, kind: str) -> Resource[RawObject]:
@@ -190,3 +203,97 @@ def _is_relevant_event(event: RawObject) -> bool:
     about = event.get("regarding") or {}
     reporter = str(event.get("reportingController") or event.get("deprecatedSource", {}).get("component", ""))
     return about.get("kind") in {*_OUR_KINDS, "Node"} or "aintenance" in reporter or "haulout" in reporter
+
+
+def redact_object(obj: RawObject, registries: Registries) -> RawObject:
+    """Return an object without secrets; a Secret keeps its keys."""
+    redacted_obj: RawObject = _redact_value(obj, is_secret=False)
+    if obj.get("kind") == "ConfigMap":
+        texts = obj.get("data") or {}
+        redacted_obj["data"] = {name: _redact_file(name, str(text), registries) for name, text in texts.items()}
+        redacted_obj.pop("binaryData", None)
+    return redacted_obj
+
+
+def _redact_value(value: Any, *, is_secret: bool) -> Any:
+    if isinstance(value, Mapping):
+        return {
+            key: _redact_value(item, is_secret=is_secret or _is_secret(key, value))
+            for key, item in value.items()
+            if key not in _OMITTED_KEYS
+        }
+    if isinstance(value, list) and not is_secret and value and all(isinstance(item, str) for item in value):
+        return redact_arguments(value)
+    if isinstance(value, list):
+        return [_redact_value(item, is_secret=is_secret) for item in value]
+    if isinstance(value, bool) or value is None:
+        return value
+    if is_secret:
+        return REDACTED if value != "" else value
+    return redact(value) if isinstance(value, str) else value
+
+
+def _is_secret(key: str, mapping: Mapping[str, Any]) -> bool:
+    """Return whether the value of a key is secret: by the key, or by the name beside a `value`."""
+    if mapping.get("kind") == "Secret" and key in ("data", "stringData"):
+        return True
+    if key == "value":
+        return any(is_secret_name(str(mapping.get(item, ""))) for item in _NAME_KEYS)
+    value = mapping[key]
+    # A mapping with such a name is a reference to a Secret: secretKeyRef, imagePullSecrets.
+    is_reference = isinstance(value, Mapping) or (
+        isinstance(value, list) and any(isinstance(item, Mapping) for item in value)
+    )
+    return not is_reference and is_secret_name(key)
+
+
+def _redact_file(name: str, text: str, registries: Registries) -> str:
+    """Redact a file of a ConfigMap: a configuration by the options of its plugins, anything else line by line."""
+    if is_secret_name(name):
+        return REDACTED
+    if name.endswith((".yaml", ".yml")):
+        return redact(redact_config(text, registries).text)
+    return redact(FileRedactor((), set()).redact(text))
+
+
+def readme(archive_files: Iterable[ArchiveFile], gaps: Sequence[str], *, now: datetime) -> ArchiveFile:
+    """Return the README."""
+    files = [f"  {entry.path}  ({len(entry.content):,} bytes)" for entry in archive_files]
+    missing = [f"  {entry}" for entry in gaps] or ["  nothing"]
+    lines = (
+        f"Output of haulout gather at {now:%Y-%m-%d %H:%M:%S} UTC.",
+        "",
+        "Secrets were not read. Values that are named as secrets in ConfigMaps, variables, logs and elsewhere, or",
+        "look like secrets, are replaced by (hidden). Names of nodes, pods and namespaces are unchanged. Review the",
+        "files before you give them to others.",
+        "",
+        "Files",
+        *files,
+        "",
+        "Missing",
+        *missing,
+        "",
+    )
+    return ArchiveFile(README, "\n".join(lines).encode())
+
+
+def build_archive(files: Iterable[ArchiveFile], *, folder: str, now: datetime) -> bytes:
+    """Return a gzipped tar archive with all files in one folder."""
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w:gz") as archive:
+        for file in files:
+            entry = tarfile.TarInfo(f"{folder}/{file.path}")
+            entry.size, entry.mtime, entry.mode = len(file.content), int(now.timestamp()), 0o644
+            archive.addfile(entry, io.BytesIO(file.content))
+    return buffer.getvalue()
+
+
+def write_files(files: Iterable[ArchiveFile], folder: Path) -> None:
+    """Write files into a folder, creating it if necessary."""
+    for file in files:
+        target = folder / file.path
+        try:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(file.content)
+        except OSError as error:
+            raise UsageError(f"{target}: {error.strerror}") from None

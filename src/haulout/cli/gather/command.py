@@ -49,10 +49,9 @@ def gather(
     if file and directory:
         raise click.UsageError("give either --file or --directory, not both")
     from haulout.cli.connect import connect, run
-    from haulout.cli.gather import tar_archive
-    from haulout.cli.gather.collector import ArchiveFile, Collector, GatherOptions
+    from haulout.cli.gather.collector import ArchiveFile, Collector, GatherOptions, build_archive, readme, write_files
     from haulout.cli.history.node_history import parse_past_span
-    from haulout.cli.terminal import printable
+    from haulout.cli.output import printable
     from haulout.controllers.profiles.plugins.registry import registries
     from haulout.core.clock import RealClock
     from haulout.errors import UsageError
@@ -69,15 +68,15 @@ def gather(
             return [archive_file async for archive_file in collector.files()], collector.gaps
 
     files, gaps = run(collect())
-    all_files = [tar_archive.readme(files, gaps, now=now), *files]
+    all_files = [readme(files, gaps, now=now), *files]
     for gap in gaps:
         click.echo(f"missing: {printable(gap)}", err=True)
     if directory:
-        tar_archive.write_files(all_files, Path(directory))
+        write_files(all_files, Path(directory))
         click.echo(f"{len(all_files)} files in {directory}", err=True)
         return
     name = f"haulout-gather-{now:%Y%m%d-%H%M%S}"
-    archive = tar_archive.build_archive(all_files, folder=name, now=now)
+    archive = build_archive(all_files, folder=name, now=now)
     if file == "-":
         sys.stdout.buffer.write(archive)
         return

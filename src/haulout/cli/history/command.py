@@ -78,7 +78,7 @@ def history(  # noqa: PLR0913 - one per option
     """  # noqa: D301 - click does not rewrap a paragraph after \b
     from haulout.cli.history import node_history
     from haulout.cli.node_lookup import strip_node_prefix
-    from haulout.cli.terminal import printable
+    from haulout.cli.output import printable
 
     _check_choice(nodes, is_all=is_all, selector=selector)
     query = node_history.HistoryQuery(

@@ -9,11 +9,10 @@ import click
 import msgspec
 
 from haulout.api.maintenancerecord import GAP, DrainFacts, Entry
-from haulout.cli import structured_output
+from haulout.cli import output
 from haulout.cli.cordon_owners import format_elapsed
 from haulout.cli.history.node_history import HistoryResult, NodeHistory, is_before_start
-from haulout.cli.tables import format_table
-from haulout.cli.terminal import printable
+from haulout.cli.output import format_table, printable
 from haulout.core.text import format_pod_count
 
 _HEADER = ("TIME (UTC)", "DURATION", "OBJECT", "CHANGE", "REASON")
@@ -169,11 +168,11 @@ class _FoundJson(_Json, frozen=True):
 
 def to_json(result: HistoryResult) -> bytes:
     """Return the result as JSON; `haulout history --help` documents the fields."""
-    return structured_output.to_json(_document(result))
+    return output.to_json(_document(result))
 
 
 def to_yaml(result: HistoryResult) -> str:
-    return structured_output.to_yaml(_document(result))
+    return output.to_yaml(_document(result))
 
 
 def _document(result: HistoryResult) -> _FoundJson:

@@ -7,7 +7,7 @@ import click
 
 from haulout.cli import options
 from haulout.cli.cordon.command import change_nodes
-from haulout.cli.kubectl_flags import KubectlCommand, dry_run_option, node_options
+from haulout.cli.options import KubectlCommand, dry_run_option, node_options
 
 if TYPE_CHECKING:  # heavy: imported at use
     from haulout.api.objects import Node

@@ -2,11 +2,13 @@
 
 The name is derived from source and id, as for clouds: a command with the same id updates the same object. Whatever
 happens to a write on its way, the next attempt reads the object first, so that no notice is created twice.
+
+Retry a write whose result is unknown, or that conflicted with another.
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 
 import msgspec
@@ -23,14 +25,27 @@ from haulout.api.objects import Node, RawObject
 from haulout.api.resources import NODES
 from haulout.cli.node_lookup import suggest_node
 from haulout.cli.notice.notice_view import missing_kind_error, view_of
-from haulout.cli.notice.write_retry import wait_before_retry
-from haulout.errors import Forbidden, HauloutError, KubeError, NotFound, UsageError
+from haulout.core.backoff import Backoff
+from haulout.errors import (
+    AlreadyExists,
+    Conflict,
+    Forbidden,
+    HauloutError,
+    KubeError,
+    NotFound,
+    ServerFailure,
+    Unreachable,
+    UsageError,
+)
 from haulout.kube.client import Client
 from haulout.kube.patches import difference, merge_patch
 
 _RAW = MAINTENANCE_NOTICES.with_model(RawObject)
 _SUFFIX_LETTERS = "bcdfghjklmnpqrstvwxz2456789"  # the alphabet of Kubernetes' generated names, which cannot spell words
 _SUFFIX_LENGTH = 5
+
+_TRIES = 5
+_PAUSE = Backoff(first=timedelta(milliseconds=50), limit=timedelta(seconds=1), jitter=0.5)
 
 
 class ApplyVerb(StrEnum):
@@ -220,3 +235,12 @@ def _change_lines(before: MaintenanceNoticeSpec, after: MaintenanceNoticeSpec) -
 
 def _format_value(value: object) -> str:
     return f"{value:%Y-%m-%d %H:%M:%S} UTC" if isinstance(value, datetime) else str(value or "none")
+
+
+async def wait_before_retry(client: Client, error: KubeError, *, attempt: int) -> None:
+    """Wait before the next attempt; raise the error if a retry is useless."""
+    is_overtaken = isinstance(error, AlreadyExists | Conflict | NotFound)
+    may_have_worked = isinstance(error, ServerFailure) or (isinstance(error, Unreachable) and error.sent)
+    if attempt >= _TRIES or not (is_overtaken or may_have_worked):
+        raise error
+    await client.clock.sleep(_PAUSE.delay(attempt, client.random))

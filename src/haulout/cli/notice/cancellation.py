@@ -6,10 +6,9 @@ from enum import StrEnum
 
 from haulout.api.maintenancenotice import MAINTENANCE_NOTICES, NoticePhase, NoticeStage
 from haulout.cli.cordon.node_changes import DRY_RUN_SUFFIXES
-from haulout.cli.notice.notice_view import NoticeView, view_of
-from haulout.cli.notice.query import get_notice
-from haulout.cli.notice.write_retry import wait_before_retry
-from haulout.cli.output_lines import OutputLine
+from haulout.cli.notice.apply import wait_before_retry
+from haulout.cli.notice.notice_view import NoticeView, get_notice, view_of
+from haulout.cli.output import OutputLine
 from haulout.controllers.notices.cancellation import Objection, cancel_objection, stage_patch
 from haulout.errors import CredentialsError, HauloutError, KubeError, Unauthorized, Unreachable
 from haulout.kube.client import Client

@@ -6,14 +6,13 @@ from datetime import datetime, timedelta
 import click
 
 from haulout.api.maintenancenotice import MAINTENANCE_NOTICES, MaintenanceKind, MaintenanceNotice, NoticeCondition
-from haulout.cli import structured_output
 from haulout.cli.cordon.node_changes import DRY_RUN_SUFFIXES
 from haulout.cli.cordon_owners import format_elapsed
 from haulout.cli.node_lookup import strip_node_prefix
 from haulout.cli.notice.apply import ApplyResult, ApplyVerb, NoticeRequest, apply_notice, check_times
 from haulout.cli.notice.notice_text import drain_text, lead_time_text
 from haulout.cli.notice.notice_view import NoticeView, view_of
-from haulout.cli.output_lines import OutputLine
+from haulout.cli.output import OutputLine, to_json, to_yaml
 from haulout.cli.times import format_instant, parse_instant
 from haulout.controllers.notices.cancellation import CLOUD_SOURCES
 from haulout.errors import KubeError, UsageError
@@ -76,9 +75,9 @@ async def create_and_print(client: Client, request: NoticeRequest, *, output: st
     result = await apply_notice(client, request)
     match output:
         case "json":
-            click.echo(structured_output.to_json(result.raw))
+            click.echo(to_json(result.raw))
         case "yaml":
-            click.echo(structured_output.to_yaml(result.raw), nl=False)
+            click.echo(to_yaml(result.raw), nl=False)
         case "name":
             OutputLine(_resource_name(result), is_result=True).print()
         case _:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from haulout.cli import options
-from haulout.cli.run import dashboard_flags, history_flags, hub_flags, lease_flags
+from haulout.cli.run import flags, hub_flags
 
 if TYPE_CHECKING:  # heavy: imported at use
     from haulout.controllers.clusterapi.settings import ClusterApiSettings
@@ -47,8 +47,8 @@ _CLUSTER_ONLY = (
     "cluster_name",
     "kubernikus",
     "esx",
-    *history_flags.OPTION_NAMES,
-    *lease_flags.OPTION_NAMES,
+    *flags.HISTORY_OPTION_NAMES,
+    *flags.LEASE_OPTION_NAMES,
 )
 
 _CLUSTER_MODE_ONLY = (
@@ -61,7 +61,7 @@ _CLUSTER_MODE_ONLY = (
     "esx",
     "no_quorum_check",
     "sandbox",
-    *history_flags.OPTION_NAMES,
+    *flags.HISTORY_OPTION_NAMES,
 )
 
 OptionCheck = Callable[[click.Context, click.Parameter, Any], Any]
@@ -176,9 +176,9 @@ def _check_sandbox_limit(hint: str) -> OptionCheck:
     metavar="NAME",
     help="The name of the cluster, shown in the dashboard. [default: the context, outside of a pod]",
 )
-@dashboard_flags.dashboard_options
-@lease_flags.lease_options
-@history_flags.retention_options
+@flags.dashboard_options
+@flags.lease_options
+@flags.retention_options
 @click.option(
     "--no-quorum-check",
     is_flag=True,
@@ -282,7 +282,7 @@ def run(ctx: click.Context, /, **options: Any) -> None:
     """  # noqa: D301 - click does not rewrap a paragraph after \b
     values = _RunOptions(**options)
     if not values.elects:
-        _refuse_options(ctx, lease_flags.OPTION_NAMES, "not with --no-leader-election, because there is no lease then")
+        _refuse_options(ctx, flags.LEASE_OPTION_NAMES, "not with --no-leader-election, because there is no lease then")
     if values.mode == "management":
         _refuse_options(ctx, (*_SANDBOX_ONLY, *_CLUSTER_MODE_ONLY), "not with --mode management")
         _run_hub(values)
@@ -297,7 +297,7 @@ def run(ctx: click.Context, /, **options: Any) -> None:
         _refuse_options(ctx, ("config",), "not with --no-operator, because nothing would read it")
         _refuse_options(
             ctx,
-            ("metrics_port", *dashboard_flags.OPTION_NAMES),
+            ("metrics_port", *flags.DASHBOARD_OPTION_NAMES),
             "not with --no-operator, because nothing would answer there",
         )
     _run_sandbox(values)

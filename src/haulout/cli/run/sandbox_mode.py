@@ -13,8 +13,8 @@ import click
 from haulout.app.sandbox.interface import RunningSandbox, Sandbox, SandboxPlan
 from haulout.app.sandbox.operators import LOOPBACK, SandboxAddresses, run_sandbox, workload_profiles
 from haulout.cli import connect
+from haulout.cli.output import printable
 from haulout.cli.run.cluster_mode import load_profiles_file, open_profiles
-from haulout.cli.terminal import printable
 from haulout.core.clock import RealClock
 from haulout.dashboard import server
 from haulout.dashboard.auth.settings import AccessSettings

@@ -40,8 +40,8 @@ def status(*, node: str | None, everything: bool, output: str, kubeconfig: str |
     """  # noqa: D301 - click does not rewrap a paragraph after \b
     from haulout.cli.connect import connect, run
     from haulout.cli.node_lookup import strip_node_prefix
+    from haulout.cli.output import printable
     from haulout.cli.status import node_status, status_text
-    from haulout.cli.terminal import printable
 
     async def read() -> node_status.StatusReport:
         async with connect(kubeconfig=kubeconfig, context=context) as session:

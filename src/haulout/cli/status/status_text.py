@@ -7,12 +7,11 @@ import click
 import msgspec
 
 from haulout.api.nodemaintenance import BlockerStatus, NodeMaintenance
-from haulout.cli import structured_output
+from haulout.cli import output
 from haulout.cli.cordon_owners import CordonOwner, OwnerPresence, format_elapsed, format_since
 from haulout.cli.notice.notice_text import NoticeJson, notice_json, summary_line
+from haulout.cli.output import format_pairs, format_table, printable
 from haulout.cli.status.node_status import NodeStatus, StatusReport
-from haulout.cli.tables import format_table
-from haulout.cli.terminal import format_pairs, printable
 from haulout.controllers.nodemaintenance.node_lease import HOLDER
 from haulout.core.text import format_pod_count
 
@@ -264,7 +263,7 @@ def to_json(report: StatusReport, *, include_all: bool) -> bytes:
         for node_status in report.nodes
         if include_all or node_status.is_noteworthy or node_status.notices
     )
-    return structured_output.to_json(_StatusReportJson(nodes=nodes, notes=report.notes))
+    return output.to_json(_StatusReportJson(nodes=nodes, notes=report.notes))
 
 
 def _node_json(status: NodeStatus) -> _NodeJson:

@@ -12,8 +12,7 @@ import click
 import msgspec
 from rich.console import Console
 
-from haulout.cli.connect import connect
-from haulout.cli.dashboard_token import authorization_header, cookie_header
+from haulout.cli.connect import authorization_header, connect, cookie_header
 from haulout.cli.top.api_client import ApiClient, UrlApiClient, find_operator
 from haulout.cli.top.fleet_cache import FleetCache, decode, to_document
 from haulout.cli.top.screen import render_screen
@@ -64,7 +63,7 @@ async def run_top(options: TopOptions) -> None:
 
 async def _print_clusters(options: TopOptions, client: ApiClient, summary: Summary) -> None:
     """Print the clusters of a hub, once: they are few, and the dashboard is live."""
-    from haulout.cli.top.cluster_table import fetch_clusters, table_lines
+    from haulout.cli.top.screen import fetch_clusters, table_lines
 
     cluster_list = await fetch_clusters(client)
     if options.as_json:

@@ -76,7 +76,7 @@ def why(*, node: str, output: str, **flags: object) -> None:
       hold                            the hold of the node, as text; empty: none
     """  # noqa: D301 - click does not rewrap a paragraph after \b
     from haulout.cli.node_lookup import strip_node_prefix
-    from haulout.cli.terminal import terminal_marks
+    from haulout.cli.output import terminal_marks
     from haulout.cli.why import why_text
     from haulout.cli.why.explanation import WhyOptions, explain_node
 

@@ -13,8 +13,7 @@ from haulout.api.nodemaintenance import NODE_MAINTENANCES, NodeMaintenance
 from haulout.api.objects import RawObject
 from haulout.api.resources import NODES, Resource
 from haulout.cli.check.command import read_input
-from haulout.cli.connect import connect, run
-from haulout.cli.dashboard_token import authorization_header
+from haulout.cli.connect import authorization_header, connect, run
 from haulout.cli.why.command import DEFAULT_FILE
 from haulout.controllers.esx import labels as esx
 from haulout.controllers.kubernikus import labels as kubernikus

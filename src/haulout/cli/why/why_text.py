@@ -7,7 +7,7 @@ import click
 import msgspec
 
 from haulout.cli.cordon_owners import format_elapsed, format_since
-from haulout.cli.terminal import Marks, printable
+from haulout.cli.output import Marks, printable
 from haulout.controllers.profiles.explain.explanation import (
     AnnouncedMaintenance,
     CheckExplanation,

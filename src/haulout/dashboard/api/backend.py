@@ -3,16 +3,19 @@
 Only the leader has a `Backend`, because only its informers have the data. Other replicas forward requests
 (`haulout.dashboard.api.forwarder`). All methods may wait, none may block the event loop for long, and nothing is
 computed without viewers.
+
+The filter of nodes in a query: `?state=blocked,draining&zone=eu-1a&q=shop`. Values of one parameter are alternatives,
+separated by commas or given by repeating it; all parameters must match. An empty value matches everything, so that a
+form can send all its fields. In `q` every word must occur somewhere in the tile.
 """
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterable
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import datetime, timedelta
 from http import HTTPStatus
-from typing import Protocol
+from typing import Protocol, TypeVar
 
-from haulout.dashboard.api.nodes.node_filter import ALL_NODES, NodeFilter
 from haulout.dashboard.api.types import (
     ClusterList,
     Configuration,
@@ -22,11 +25,17 @@ from haulout.dashboard.api.types import (
     HistoryList,
     NodeDetail,
     NodeList,
+    NodeState,
+    NodeSummary,
     NoticeList,
     Summary,
     Timeline,
 )
 from haulout.errors import HauloutError
+
+PARAMETERS = ("state", "zone", "pool", "profile", "q")
+
+_Value = TypeVar("_Value", bound=str)
 
 
 class HttpError(HauloutError):
@@ -42,6 +51,48 @@ class HttpError(HauloutError):
         super().__init__(text)
         self.status = status
         self.retry_after = retry_after
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeFilter:
+    """The conditions on a tile; an empty one matches everything."""
+
+    states: frozenset[NodeState] = frozenset()
+    zones: frozenset[str] = frozenset()
+    pools: frozenset[str] = frozenset()
+    profiles: frozenset[str] = frozenset()
+    terms: tuple[str, ...] = ()
+
+    def __bool__(self) -> bool:
+        return any(getattr(self, condition.name) for condition in fields(self))
+
+    def matches(self, tile: NodeSummary) -> bool:
+        """Return whether a tile matches."""
+        return (
+            _is_in(tile.state, self.states)
+            and _is_in(tile.zone, self.zones)
+            and _is_in(tile.pool, self.pools)
+            and (not self.profiles or not self.profiles.isdisjoint(tile.profiles))
+            and (not self.terms or _has_terms(tile, self.terms))
+        )
+
+    def apply(self, tiles: Iterable[NodeSummary]) -> tuple[NodeSummary, ...]:
+        """Return the matching tiles."""
+        return tuple(tile for tile in tiles if self.matches(tile)) if self else tuple(tiles)
+
+
+def _is_in(value: _Value, allowed: frozenset[_Value]) -> bool:
+    return not allowed or value in allowed
+
+
+def _has_terms(tile: NodeSummary, terms: tuple[str, ...]) -> bool:
+    texts = (tile.name, tile.state, tile.message, tile.zone, tile.pool, tile.maintenance, tile.hold)
+    pairs = (f"{key}={value}" for mapping in (tile.profiles, tile.labels) for key, value in mapping.items())
+    text = "\n".join((*texts, *pairs)).casefold()
+    return all(term in text for term in terms)
+
+
+ALL_NODES = NodeFilter()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

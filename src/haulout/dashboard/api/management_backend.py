@@ -22,8 +22,8 @@ from haulout.controllers.clusterapi.cluster_budget import LimitUsage
 from haulout.controllers.clusterapi.status import WorkloadClusterStatus
 from haulout.core.clock import real_seconds, real_time
 from haulout.dashboard.api.backend import HistoryQuery, HttpError, TimelineQuery
-from haulout.dashboard.api.cluster_tile import budget_uses, cluster_banners, cluster_tile
-from haulout.dashboard.api.operator_info import OperatorInfo
+from haulout.dashboard.api.cluster_summary import budget_uses, cluster_banners, summarize_cluster
+from haulout.dashboard.api.health import OperatorInfo
 from haulout.dashboard.api.types import (
     Banner,
     ClusterList,
@@ -206,7 +206,7 @@ class ManagementBackend:
         await self._refresh_budget()
         before = self.tiles
         self.tiles = {
-            str(cluster.key): cluster_tile(cluster, self._uses) for cluster in self._clusters.cluster_statuses()
+            str(cluster.key): summarize_cluster(cluster, self._uses) for cluster in self._clusters.cluster_statuses()
         }
         if self._refreshed.is_set():
             changed = tuple(cluster for key, cluster in sorted(self.tiles.items()) if before.get(key) != cluster)

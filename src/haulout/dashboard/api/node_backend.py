@@ -20,11 +20,11 @@ from haulout.api.objects import Base, Object
 from haulout.api.resources import NODES
 from haulout.dashboard.api.backend import HistoryQuery, HttpError, TimelineQuery
 from haulout.dashboard.api.budget_usage import BudgetUsageView
+from haulout.dashboard.api.health import OperatorInfo
 from haulout.dashboard.api.history.fleet_history import FleetHistory
 from haulout.dashboard.api.nodes.detail import detail_of
 from haulout.dashboard.api.nodes.informers import Informers
 from haulout.dashboard.api.notices import notice_list
-from haulout.dashboard.api.operator_info import OperatorInfo
 from haulout.dashboard.api.types import (
     ClusterList,
     Configuration,
@@ -42,7 +42,7 @@ from haulout.dashboard.api.types import (
     Timeline,
 )
 from haulout.dashboard.stream.broadcaster import Broadcaster, Subscriber, encode_event
-from haulout.dashboard.stream.tile_cache import REFRESH_INTERVAL, TileCache
+from haulout.dashboard.stream.summary_cache import REFRESH_INTERVAL, SummaryCache
 from haulout.errors import Forbidden, KubeError, NotFound
 from haulout.kube.client import Client
 
@@ -106,7 +106,7 @@ class NodeBackend:
         interval: timedelta = REFRESH_INTERVAL,
     ) -> None:
         self.broadcaster = Broadcaster()
-        self.tile_cache = TileCache(
+        self.summary_cache = SummaryCache(
             informers, self.broadcaster, summarize=self._summarize, describe=self.detail, interval=interval
         )
         self._client = client
@@ -120,13 +120,13 @@ class NodeBackend:
 
     async def run(self) -> None:
         """Keep the tiles up to date while there are viewers, until cancelled."""
-        await self.tile_cache.run()
+        await self.summary_cache.run()
 
     async def summary(self) -> Summary:
-        return msgspec.structs.replace(await self.tile_cache.summary(), time=self._clock.now())
+        return msgspec.structs.replace(await self.summary_cache.summary(), time=self._clock.now())
 
     async def fleet(self) -> NodeList:
-        return await self.tile_cache.fleet()
+        return await self.summary_cache.fleet()
 
     async def detail(self, name: str) -> NodeDetail | None:
         """Return all details of a node; None: there is no such node."""
@@ -147,7 +147,7 @@ class NodeBackend:
         )
 
     async def timeline(self, query: TimelineQuery) -> Timeline:
-        return await self._operator.timeline(query, await self.tile_cache.fleet())
+        return await self._operator.timeline(query, await self.summary_cache.fleet())
 
     async def history(self, query: HistoryQuery) -> HistoryList:
         return await self._fleet_history.newest(query)
@@ -156,7 +156,7 @@ class NodeBackend:
         return self._fleet_history.csv(query)
 
     async def notices(self) -> NoticeList:
-        await self.tile_cache.wait_ready()
+        await self.summary_cache.wait_ready()
         notices = self._informers.notices()
         found = () if notices is None else notices.notices.all()
         return notice_list(found, revision=self.broadcaster.revision, now=self._clock.now())
@@ -177,7 +177,7 @@ class NodeBackend:
     @contextlib.asynccontextmanager
     async def subscribe(self, *, since: str = "", node: str = "") -> AsyncIterator[Subscriber]:
         """Subscribe a viewer while the context lasts."""
-        summary = await self.tile_cache.summary()
+        summary = await self.summary_cache.summary()
         detail = await self.detail(node) if node else None
         initial = [
             encode_event("hello", Hello(revision=self.broadcaster.revision, time=self._clock.now())),
@@ -187,16 +187,16 @@ class NodeBackend:
         with self.broadcaster.subscribe(*initial, since=since, node=node) as subscriber:
             yield subscriber
 
-    def _summarize(self, tile_cache: TileCache) -> Summary:
+    def _summarize(self, summary_cache: SummaryCache) -> Summary:
         profiles, notices = self._informers.profiles(), self._informers.notices()
         configuration = None if profiles is None else profiles.configuration
-        tiles = tile_cache.tiles.values()
+        tiles = summary_cache.tiles.values()
         return Summary(
             version=__version__,
             cluster=self._operator_info.cluster,
             leader=Leader(identity=self._operator_info.identity, since=self._operator_info.since),
             total=len(tiles),
-            counts={state: number for state, number in sorted(tile_cache.counts.items()) if number},
+            counts={state: number for state, number in sorted(summary_cache.counts.items()) if number},
             zones=tuple(sorted({tile.zone for tile in tiles if tile.zone})),
             pools=tuple(sorted({tile.pool for tile in tiles if tile.pool})),
             profiles=() if configuration is None else tuple(configuration.profiles),

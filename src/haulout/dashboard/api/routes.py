@@ -19,15 +19,15 @@ import msgspec
 from aiohttp import web
 
 from haulout.core.clock import real_seconds
-from haulout.dashboard.api import query
+from haulout.dashboard.api import requests
 from haulout.dashboard.api.backend import Backend, EventStream, HttpError
 from haulout.dashboard.api.forwarder import LeaderForwarder
 from haulout.dashboard.api.openapi import document
-from haulout.dashboard.api.request_body import read_body
+from haulout.dashboard.api.requests import read_body
 from haulout.dashboard.api.responses import cacheable_response, encode, problem_response, uncached_response
 from haulout.dashboard.api.types import ApiType, AuthMode, ConfigurationEdit, NodeList, Session, Summary
 from haulout.dashboard.server import FORWARDED_HEADER
-from haulout.dashboard.stream.stream_limits import StreamLimiter
+from haulout.dashboard.stream.broadcaster import StreamLimiter
 
 log = logging.getLogger(__name__)
 
@@ -87,12 +87,12 @@ class ApiHandler:
         try:
             edit = msgspec.json.decode(body, type=ConfigurationEdit)
         except msgspec.MsgspecError as error:
-            raise query.bad_request(f'expected {{"text": "…"}}: {error}') from None
+            raise requests.bad_request(f'expected {{"text": "…"}}: {error}') from None
         return uncached_response(await backend.check(edit))
 
     async def history_csv(self, request: web.Request) -> web.StreamResponse:
         """Send the history as a file, in chunks, to a client that may read slowly."""
-        history_query = query.history_query(request.query)
+        history_query = requests.history_query(request.query)
         backend = self._backend()
         if backend is None:
             return await self.forwarder.forward(request)
@@ -115,7 +115,7 @@ class ApiHandler:
 
     async def events(self, request: web.Request) -> web.StreamResponse:
         """Send events until the client disconnects."""
-        node, since = query.event_stream_query(request.query)
+        node, since = requests.event_stream_query(request.query)
         with self.stream_limiter.admit(_client_key(request)), self._track_stream():
             backend = self._backend()
             if backend is None:
@@ -212,7 +212,7 @@ def add_routes(
 
 
 async def _summary(backend: Backend, request: web.Request) -> ApiType:
-    query.require_no_parameters(request.query)
+    requests.require_no_parameters(request.query)
     found = await backend.summary()
     # A leader that gets a forwarded request is not the replica that the user's browser asked.
     leader = msgspec.structs.replace(found.leader, is_this_replica=FORWARDED_HEADER not in request.headers)
@@ -220,13 +220,13 @@ async def _summary(backend: Backend, request: web.Request) -> ApiType:
 
 
 async def _nodes(backend: Backend, request: web.Request) -> ApiType:
-    node_filter = query.nodes_query(request.query)
+    node_filter = requests.nodes_query(request.query)
     fleet = await backend.fleet()
     return NodeList(revision=fleet.revision, total=fleet.total, nodes=node_filter.apply(fleet.nodes))
 
 
 async def _node(backend: Backend, request: web.Request) -> ApiType:
-    query.require_no_parameters(request.query)
+    requests.require_no_parameters(request.query)
     name = request.match_info["name"]
     found = await backend.detail(name)
     if found is None:
@@ -235,30 +235,30 @@ async def _node(backend: Backend, request: web.Request) -> ApiType:
 
 
 async def _timeline(backend: Backend, request: web.Request) -> ApiType:
-    return await backend.timeline(query.timeline_query(request.query))
+    return await backend.timeline(requests.timeline_query(request.query))
 
 
 async def _history(backend: Backend, request: web.Request) -> ApiType:
-    return await backend.history(query.history_query(request.query))
+    return await backend.history(requests.history_query(request.query))
 
 
 async def _notices(backend: Backend, request: web.Request) -> ApiType:
-    query.require_no_parameters(request.query)
+    requests.require_no_parameters(request.query)
     return await backend.notices()
 
 
 async def _clusters(backend: Backend, request: web.Request) -> ApiType:
-    query.require_no_parameters(request.query)
+    requests.require_no_parameters(request.query)
     return await backend.clusters()
 
 
 async def _configuration(backend: Backend, request: web.Request) -> ApiType:
-    query.require_no_parameters(request.query)
+    requests.require_no_parameters(request.query)
     return await backend.configuration()
 
 
 async def _health(backend: Backend, request: web.Request) -> ApiType:
-    query.require_no_parameters(request.query)
+    requests.require_no_parameters(request.query)
     return await backend.health()
 
 

@@ -6,12 +6,21 @@
 
 Routes that are not public need authorization by the API server. Repeated wrong tokens are delayed, and so are too
 frequent requests (`haulout.dashboard.auth.rate_limits`). The middleware has no session state: any replica can answer.
+
+Check the Host header of requests, against DNS rebinding. Pure. A page of another site cannot read our responses, unless
+its own name resolves to our address (DNS rebinding). Its browser then sends that name as the Host. So where everyone
+who reaches the port may read, the Host must be one that no attacker can own in the public DNS: an IP address,
+`localhost`, a name without dots, a Service's name (`….svc` or `….svc.cluster.local`), or a configured name. A client
+that is no browser may omit the Host.
 """
 
-from collections.abc import Awaitable, Callable, Mapping
+import contextlib
+import ipaddress
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from http import HTTPStatus
+from urllib.parse import urlsplit
 
 from aiohttp import web
 
@@ -19,9 +28,14 @@ from haulout.core.clock import Clock
 from haulout.dashboard.api.responses import problem_response
 from haulout.dashboard.api.routes import CLIENT_ADDRESS, ROOT, STREAM_DURATION, USER_NAME, handle_errors
 from haulout.dashboard.api.types import AuthMode
-from haulout.dashboard.auth import allowed_hosts, cookies
-from haulout.dashboard.auth.addresses import canonical_address, rate_limit_key
-from haulout.dashboard.auth.rate_limits import RequestLimits, TokenReviewLimits, too_many_wrong_tokens
+from haulout.dashboard.auth import cookies
+from haulout.dashboard.auth.rate_limits import (
+    RequestLimits,
+    TokenReviewLimits,
+    canonical_address,
+    rate_limit_key,
+    too_many_wrong_tokens,
+)
 from haulout.dashboard.auth.replicas import Replicas
 from haulout.dashboard.auth.settings import DASHBOARD_URL, AccessSettings
 from haulout.dashboard.auth.trusted_proxy import TrustedProxy
@@ -57,6 +71,9 @@ _UNKNOWN_HOST = (
 )
 
 UNAUTHENTICATED = AccessDecision(HTTPStatus.UNAUTHORIZED, "not authenticated")
+
+ANY = "*"
+_LOCAL_SUFFIXES = (".localhost", ".svc", ".svc.cluster.local")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,9 +160,7 @@ class AuthMiddleware:
 
         @web.middleware
         async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
-            if self.mode is AuthMode.OFF and not allowed_hosts.are_allowed(
-                request.headers.getall("Host", ()), names=self._hosts
-            ):
+            if self.mode is AuthMode.OFF and not are_allowed(request.headers.getall("Host", ()), names=self._hosts):
                 return problem_response(_UNKNOWN_HOST, HTTPStatus.MISDIRECTED_REQUEST)
             resource = request.match_info.route.resource
             if resource is None or resource.canonical in PUBLIC_ROUTES:
@@ -202,3 +217,22 @@ class AuthMiddleware:
 
 def _is_unauthenticated(found: User | AccessDecision) -> bool:
     return isinstance(found, AccessDecision) and found.status is HTTPStatus.UNAUTHORIZED
+
+
+def are_allowed(hosts: Iterable[str], *, names: Collection[str] = ()) -> bool:
+    """Return whether all Host headers of a request are allowed; `names` are the configured ones."""
+    return ANY in names or all(_is_allowed(host, names) for host in hosts)
+
+
+def _is_allowed(host: str, names: Collection[str]) -> bool:
+    if set(host) & set("@/?#"):
+        return False
+    try:
+        name = (urlsplit(f"//{host}").hostname or "").removesuffix(".")
+    except ValueError:
+        return False
+    with contextlib.suppress(ValueError):
+        return bool(ipaddress.ip_address(name))
+    return bool(name) and (
+        "." not in name or name.endswith(_LOCAL_SUFFIXES) or name in {allowed_name.casefold() for allowed_name in names}
+    )

@@ -4,24 +4,31 @@ Anonymous callers never consume the limit of an authenticated user. Both need To
 token may be anyone's. A few wrong tokens of each address are reviewed at once. After that, unknown tokens wait in one
 queue, in which each connection has one place, and which calls the API server at a steady rate: an attacker who guesses
 tokens is slowed down, and a new user still gets in.
+
+Client addresses in canonical form, for comparison and rate limits.
 """
 
 import asyncio
 import contextlib
-from collections import Counter
+import ipaddress
+import math
+from collections import Counter, OrderedDict
 from collections.abc import AsyncIterator
 from datetime import timedelta
 from http import HTTPStatus
 
 from haulout.core.clock import Clock, real_seconds
 from haulout.dashboard.api.backend import HttpError
-from haulout.dashboard.auth.token_bucket import TokenBuckets
 
 _ALL = ""  # key of the bucket for all callers together
 _REVIEW_INTERVAL = timedelta(milliseconds=20)
 _MAX_WAIT = timedelta(seconds=10)
 _MAX_WAITING = 1000
 _MAX_WAITING_PER_ADDRESS = 100
+
+_MAX_KEYS = 10_000
+
+_IPV6_CLIENT_PREFIX = 64  # bits: the owner of an IPv6 address can choose the rest
 
 
 class RateLimited(HttpError):
@@ -109,3 +116,54 @@ class TokenReviewLimits:
 def too_many_wrong_tokens(wait: int) -> RateLimited:
     """Return the error for a wrong token that had to wait for its turn."""
     return RateLimited(f"too many invalid tokens: try again in {wait} s", wait)
+
+
+class TokenBuckets:
+    """A bucket per key: `burst` tokens, and one more every `refill`."""
+
+    def __init__(self, clock: Clock, *, burst: int, refill: timedelta, max_keys: int = _MAX_KEYS) -> None:
+        self._clock = clock
+        self._burst = burst
+        self._refill = refill.total_seconds()
+        self._max_keys = max_keys
+        self._full_at: OrderedDict[str, float] = OrderedDict()  # the least recently used key first
+
+    def __len__(self) -> int:
+        return len(self._full_at)
+
+    def retry_after(self, key: str) -> int:
+        """Return the seconds until a token is available; 0: now."""
+        missing = self._full_at.get(key, 0.0) - self._clock.monotonic() - self._refill * (self._burst - 1)
+        return max(math.ceil(missing), 0)
+
+    def take(self, key: str) -> int:
+        """Take a token if there is one; return 0, or the seconds until there is one."""
+        if wait := self.retry_after(key):
+            return wait
+        now = self._clock.monotonic()
+        self._full_at[key] = max(self._full_at.get(key, now), now) + self._refill
+        self._full_at.move_to_end(key)
+        if len(self._full_at) > self._max_keys:
+            self._full_at.popitem(last=False)
+        return 0
+
+    def refund(self, key: str) -> None:
+        """Put back a token."""
+        if key in self._full_at:
+            self._full_at[key] -= self._refill
+
+
+def canonical_address(text: str | None) -> str | None:
+    """Return an address without zone, IPv4-mapped ones as IPv4; None if it is invalid."""
+    try:
+        address = ipaddress.ip_address((text or "").partition("%")[0])
+    except ValueError:
+        return None
+    return str(getattr(address, "ipv4_mapped", None) or address)
+
+
+def rate_limit_key(address: str) -> str:
+    """Return the rate limit key of a canonical address: itself, or for IPv6 its /64."""
+    if ":" not in address:
+        return address
+    return str(ipaddress.ip_network((address, _IPV6_CLIENT_PREFIX), strict=False))

@@ -19,7 +19,7 @@ import msgspec
 from haulout.api.objects import Base, Object
 from haulout.api.resources import PODS
 from haulout.core.clock import real_seconds
-from haulout.dashboard.auth.addresses import canonical_address
+from haulout.dashboard.auth.rate_limits import canonical_address
 from haulout.errors import KubeError
 from haulout.kube.client import Client
 from haulout.kube.rbac import Permission

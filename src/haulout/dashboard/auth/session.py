@@ -13,16 +13,16 @@ import msgspec
 from aiohttp import web
 
 from haulout.core.clock import Clock
-from haulout.dashboard.api import query
+from haulout.dashboard.api import requests
 from haulout.dashboard.api.backend import HttpError
-from haulout.dashboard.api.request_body import read_body
+from haulout.dashboard.api.requests import read_body
 from haulout.dashboard.api.responses import uncached_response
 from haulout.dashboard.api.routes import ROOT, handle_errors
 from haulout.dashboard.api.types import Action, ActionResponse, ActionType, AuthMode, Login, Session
-from haulout.dashboard.auth import cookies, csrf
+from haulout.dashboard.auth import cookies
+from haulout.dashboard.auth.cookies import CSRF_HEADER, csrf_token, has_valid_csrf_token, is_cleartext, is_same_origin
 from haulout.dashboard.auth.middleware import AuthMiddleware, Requester
-from haulout.dashboard.auth.rate_limits import RateLimited
-from haulout.dashboard.auth.token_bucket import TokenBuckets
+from haulout.dashboard.auth.rate_limits import RateLimited, TokenBuckets
 from haulout.dashboard.auth.user_clients import Caller
 from haulout.httpserver.delegated_auth import AccessDecision, User
 from haulout.kube.transport import Token
@@ -76,14 +76,14 @@ class SessionRoutes:
         _check_origin(request)
         if self._auth.mode is not AuthMode.TOKEN:
             raise HttpError(f"login is disabled: the dashboard runs with --dashboard-auth={self._auth.mode}")
-        if csrf.is_cleartext(request.headers):
+        if is_cleartext(request.headers):
             raise HttpError(
                 "your token would be sent unencrypted: open this page with https, or with kubectl port-forward",
                 _FORBIDDEN,
             )
         token = _decode(await read_body(request, max_bytes=_MAX_BODY_BYTES), Login).token.strip()
         if not cookies.fits_in_cookie(token):
-            raise query.bad_request("this is not a Kubernetes token, or it is too long for a cookie")
+            raise requests.bad_request("this is not a Kubernetes token, or it is too long for a cookie")
         user = await self._auth.authenticate_token(token, request)
         if isinstance(user, AccessDecision):
             raise HttpError(user.reason, user.status)
@@ -132,22 +132,20 @@ class SessionRoutes:
             groups=user.groups,
             may_read=decision.is_allowed,
             actions=await self._executor.allowed_actions(Caller(user, requester.token)),
-            csrf=csrf.csrf_token(requester.csrf_key, user.name) if requester.csrf_key else "",
+            csrf=csrf_token(requester.csrf_key, user.name) if requester.csrf_key else "",
         )
 
 
 def _check_origin(request: web.Request) -> None:
     """Refuse requests of other sites' pages."""
-    if not csrf.is_same_origin(request.headers):
+    if not is_same_origin(request.headers):
         raise HttpError("cross-site requests are not allowed", _FORBIDDEN)
 
 
 def _check_csrf(request: web.Request, requester: Requester, user: User) -> None:
     """Refuse requests without our CSRF token."""
-    if not requester.csrf_key or not csrf.has_valid_csrf_token(
-        request.headers, csrf_key=requester.csrf_key, user=user.name
-    ):
-        text = f"{csrf.CSRF_HEADER} does not match the csrf value of GET {ROOT}/session: reload the page"
+    if not requester.csrf_key or not has_valid_csrf_token(request.headers, csrf_key=requester.csrf_key, user=user.name):
+        text = f"{CSRF_HEADER} does not match the csrf value of GET {ROOT}/session: reload the page"
         raise HttpError(text, _FORBIDDEN)
 
 
@@ -155,6 +153,6 @@ def _decode(body: bytes, expected: type[T]) -> T:
     try:
         return msgspec.json.decode(body, type=expected)
     except msgspec.MsgspecError as error:
-        raise query.bad_request(f"invalid request: {error}") from None
+        raise requests.bad_request(f"invalid request: {error}") from None
     except UnicodeDecodeError:
-        raise query.bad_request("invalid request: the body is not UTF-8") from None
+        raise requests.bad_request("invalid request: the body is not UTF-8") from None

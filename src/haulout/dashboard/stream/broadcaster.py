@@ -7,16 +7,21 @@
 A slow subscriber has a bounded backlog. If it is full, the subscriber gets `reset` (load everything again), and its
 stream ends. A subscriber that reconnects with the id of its last event gets the later events if they are still in the
 history, else `reset`.
+
+Limits on open event streams: in total, and per client. An open stream needs memory and a file descriptor. Thousands of
+streams are refused before metrics and probes of the same process suffer.
 """
 
 import asyncio
 import contextlib
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import timedelta
+from http import HTTPStatus
 
 from haulout.core.clock import real_seconds
+from haulout.dashboard.api.backend import HttpError
 from haulout.dashboard.api.responses import encode
 from haulout.dashboard.api.types import ApiType
 
@@ -25,6 +30,10 @@ _MAX_BACKLOG = 512 << 10  # bytes queued for a slow subscriber
 _MAX_HISTORY = 2 << 20  # bytes of events for subscribers that reconnect
 _RESET = b"event: reset\ndata: {}\n\n"
 _HEARTBEAT_COMMENT = b": still here\n\n"
+
+MAX_STREAMS = 500
+MAX_STREAMS_PER_CLIENT = 20
+_RETRY_AFTER = timedelta(seconds=10)
 
 
 def encode_event(kind: str, value: ApiType, identity: str = "") -> bytes:
@@ -155,3 +164,37 @@ class Broadcaster:
         return (
             None if last_seen + 1 < oldest else [message for sequence, message in self._history if sequence > last_seen]
         )
+
+
+class TooManyStreams(HttpError):
+    """The limit on open streams is reached."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text, HTTPStatus.SERVICE_UNAVAILABLE, retry_after=_RETRY_AFTER)
+
+
+class StreamLimiter:
+    """Admits streams up to the limits."""
+
+    def __init__(self, *, max_streams: int = MAX_STREAMS, max_per_client: int = MAX_STREAMS_PER_CLIENT) -> None:
+        self._max_streams = max_streams
+        self._max_per_client = max_per_client
+        self._open: Counter[str] = Counter()
+
+    @property
+    def open_streams(self) -> int:
+        return self._open.total()
+
+    @contextlib.contextmanager
+    def admit(self, address: str) -> Iterator[None]:
+        """Count a stream while the context lasts; raise `TooManyStreams`."""
+        if self.open_streams >= self._max_streams:
+            raise TooManyStreams(f"{self._max_streams} event streams are open already: close some, or try again later")
+        if self._open[address] >= self._max_per_client:
+            raise TooManyStreams(f"{self._max_per_client} of your event streams are open already: close some tabs")
+        self._open[address] += 1
+        try:
+            yield
+        finally:
+            self._open[address] -= 1
+            self._open += Counter()  # drops entries that are zero

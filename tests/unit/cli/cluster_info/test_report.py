@@ -8,7 +8,7 @@ import yaml
 from haulout.cli.cluster_info import report
 from haulout.cli.cluster_info.report import ClusterFindings
 from haulout.cli.connect import Session
-from haulout.cli.terminal import UNICODE_MARKS
+from haulout.cli.output import UNICODE_MARKS
 from haulout.core.clock import Clock
 from haulout.errors import HauloutError, MalformedResponse, ServerFailure, Unauthorized
 from haulout.kube.client import Client

@@ -9,12 +9,11 @@ import pytest
 
 from haulout.api.clusterapi import DRAIN, DRAIN_RULES
 from haulout.api.resources import NODES, PODS
-from haulout.cli.drain.drain_runner import DrainRunner
+from haulout.cli.drain.drain_runner import DrainRunner, NodeDrain, NodeDrainState, is_success
 from haulout.cli.drain.execution import interruption_summary
-from haulout.cli.drain.node_drain import NodeDrain, NodeDrainState, is_success
 from haulout.cli.drain.plain_progress import PlainReporter, summary_lines
 from haulout.cli.node_lookup import find_nodes
-from haulout.cli.output_lines import OutputLine
+from haulout.cli.output import OutputLine
 from haulout.core.clock import Clock
 from haulout.drain.pod_filters import PodFilters
 from haulout.drain.policy import Behavior, DrainPolicy, DrainRule

@@ -7,7 +7,7 @@ import pytest
 
 from haulout.api.clusterapi import DRAIN, DRAIN_RULES
 from haulout.api.resources import NODES
-from haulout.cli.drain import dry_run_execution
+from haulout.cli.drain import execution
 from haulout.cli.node_lookup import find_nodes
 from haulout.core.clock import Clock
 from haulout.drain.pod_filters import PodFilters
@@ -22,7 +22,7 @@ async def tried_out(
     town: DrainCluster, *nodes: str, policy: DrainPolicy = FORCE, dry_run: str = "server", as_json: bool = False
 ) -> bool:
     found = await find_nodes(town.client, nodes, None)
-    return await dry_run_execution.run(town.client, found, policy, dry_run=dry_run, as_json=as_json)
+    return await execution.run_dry_run(town.client, found, policy, dry_run=dry_run, as_json=as_json)
 
 
 async def test_the_client_says_what_it_would_do(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,8 +8,8 @@ import pytest
 from rich.console import Console
 
 from haulout.cli.cordon.node_changes import ChangeResult, ChangeVerb
+from haulout.cli.drain.drain_runner import NodeDrain, NodeDrainState
 from haulout.cli.drain.live_progress import LiveReporter, LiveView
-from haulout.cli.drain.node_drain import NodeDrain, NodeDrainState
 from haulout.core.clock import Clock
 from haulout.drain.blockers import Blocker, BlockerKind
 from haulout.drain.progress import ActiveBlocker, DrainOutcome, DrainProgress, OutcomeResult, PodDrainState, PodProgress

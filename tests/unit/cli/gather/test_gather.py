@@ -12,9 +12,15 @@ from typing import Any
 import pytest
 
 from haulout.api.objects import RawObject
-from haulout.cli.gather import tar_archive
-from haulout.cli.gather.collector import ArchiveFile, Collector, GatherOptions
-from haulout.cli.gather.object_redaction import redact_object
+from haulout.cli.gather.collector import (
+    ArchiveFile,
+    Collector,
+    GatherOptions,
+    build_archive,
+    readme,
+    redact_object,
+    write_files,
+)
 from haulout.controllers.profiles.plugins.registry import registries
 from haulout.core.clock import Clock
 from haulout.kube.client import Client
@@ -108,8 +114,8 @@ def test_even_a_secret_would_keep_only_the_names_of_what_it_holds() -> None:
 
 def test_an_archive_has_one_folder_and_a_page_that_tells_what_is_missing() -> None:
     pieces = [ArchiveFile("nodes.json", b"{}")]
-    front = tar_archive.readme(pieces, ["pods: may not"], now=NOW)
-    packed = tar_archive.build_archive([front, *pieces], folder="g", now=NOW)
+    front = readme(pieces, ["pods: may not"], now=NOW)
+    packed = build_archive([front, *pieces], folder="g", now=NOW)
     with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
         assert archive.getnames() == ["g/README.txt", "g/nodes.json"]
         page = archive.extractfile("g/README.txt")
@@ -120,7 +126,7 @@ def test_an_archive_has_one_folder_and_a_page_that_tells_what_is_missing() -> No
 def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(Exception, match="file"):
-        tar_archive.write_files([ArchiveFile("x", b"")], tmp_path / "file")
+        write_files([ArchiveFile("x", b"")], tmp_path / "file")
 
 
 async def test_operators_are_asked_with_the_token_of_whoever_gathers_and_their_logs_without(

@@ -16,8 +16,8 @@ from haulout.cli.approve.node_approval import ApprovalRequest, approve_node
 from haulout.cli.cordon.node_changes import ChangeResult, result_lines
 from haulout.cli.hold.command import _ends_at
 from haulout.cli.hold.node_hold import HoldRequest, hold_node, release_node
+from haulout.cli.output import ASCII_MARKS
 from haulout.cli.status import node_status, status_text
-from haulout.cli.terminal import ASCII_MARKS
 from haulout.cli.why import why_text
 from haulout.cli.why.explanation import WhyOptions, parse_configuration
 from haulout.controllers.profiles.config.model import Configuration

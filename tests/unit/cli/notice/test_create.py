@@ -10,7 +10,7 @@ import yaml
 from haulout.api.maintenancenotice import MAINTENANCE_NOTICES, MaintenanceKind, MaintenanceNotice, NoticeStage
 from haulout.api.resources import NODES
 from haulout.cli.notice.apply import ApplyResult, ApplyVerb
-from haulout.cli.notice.create_command import KINDS
+from haulout.cli.notice.command import KINDS
 from haulout.cli.notice.creation import clock_skew_warning
 from haulout.core.clock import Clock
 from haulout.errors import Conflict, Forbidden, HauloutError, KubeError, ServerFailure, UsageError

@@ -9,11 +9,10 @@ import pytest
 import yaml
 
 from haulout.api.maintenancenotice import MAINTENANCE_NOTICES, NoticePhase
-from haulout.cli.notice import printer
-from haulout.cli.notice.list_command import PHASES
+from haulout.cli.notice import notice_text
+from haulout.cli.notice.command import PHASES
 from haulout.cli.notice.notice_text import summary_line
-from haulout.cli.notice.notice_view import view_of
-from haulout.cli.notice.query import NoticeQuery
+from haulout.cli.notice.notice_view import NoticeQuery, view_of
 from haulout.core.clock import Clock
 from haulout.errors import Forbidden, HauloutError, KubeError
 from haulout.kube.patches import merge_patch
@@ -340,7 +339,7 @@ async def test_a_watch_shows_each_change_once_and_to_its_end(clock: Clock, capsy
 
         async with asyncio.TaskGroup() as group:
             watching = group.create_task(
-                printer.watch_and_print(desk.client, NoticeQuery(nodes=("n1",)), output="text")
+                notice_text.watch_and_print(desk.client, NoticeQuery(nodes=("n1",)), output="text")
             )
             await clock.sleep(timedelta(seconds=1))
             desk.put_notice("b", nodeName="n1", start=at(clock, hours=3))
@@ -362,7 +361,7 @@ async def test_a_watch_shows_each_change_once_and_to_its_end(clock: Clock, capsy
 async def test_a_watch_of_an_unknown_node_is_refused(clock: Clock, capsys: Capsys) -> None:
     async with a_notice_terminal(clock, capsys, "n1") as desk:
         with pytest.raises(KubeError, match='node "n11" not found; did you mean "n1"'):
-            await printer.watch_and_print(desk.client, NoticeQuery(nodes=("n11",)), output="text")
+            await notice_text.watch_and_print(desk.client, NoticeQuery(nodes=("n11",)), output="text")
 
 
 def test_the_command_line_is_checked_before_anything_is_asked(capsys: Capsys) -> None:

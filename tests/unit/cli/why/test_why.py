@@ -16,7 +16,7 @@ from haulout.api import clusterapi, nodemaintenance
 from haulout.api.maintenancenotice import definition
 from haulout.api.nodemaintenance import NODE_MAINTENANCES
 from haulout.api.resources import NODES
-from haulout.cli.terminal import ASCII_MARKS, UNICODE_MARKS
+from haulout.cli.output import ASCII_MARKS, UNICODE_MARKS
 from haulout.cli.why import why_text
 from haulout.cli.why.explanation import (
     LoadedConfiguration,

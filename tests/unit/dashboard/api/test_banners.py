@@ -14,9 +14,8 @@ from haulout.api.maintenancenotice import (
 )
 from haulout.api.objects import ObjectMeta, StatusCondition
 from haulout.dashboard.api.banners import BannerInputs, banners
-from haulout.dashboard.api.health import NO_SUCH_KIND
+from haulout.dashboard.api.health import MAX_ENTRIES, NO_SUCH_KIND, RecentWarnings
 from haulout.dashboard.api.notices import notice_list, notice_to_api
-from haulout.dashboard.api.recent_warnings import MAX_ENTRIES, RecentWarnings
 from haulout.dashboard.api.types import Banner, ComponentHealth, Level, Notice, WatchHealth
 from haulout.errors import ConfigError, ConfigErrors
 from haulout_sandbox.event_loops.virtual_time import VirtualClock

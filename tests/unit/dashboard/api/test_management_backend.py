@@ -19,9 +19,9 @@ from haulout.controllers.clusterapi.status import (
     WorkloadClusterStatus,
 )
 from haulout.dashboard.api.backend import HttpError, TimelineQuery
-from haulout.dashboard.api.cluster_tile import MAX_ACTIVE, cluster_banners, cluster_tile
+from haulout.dashboard.api.cluster_summary import MAX_ACTIVE, cluster_banners, summarize_cluster
+from haulout.dashboard.api.health import OperatorInfo
 from haulout.dashboard.api.management_backend import KEEP_AFTER_LAST_VIEWER, ManagementBackend
-from haulout.dashboard.api.operator_info import OperatorInfo
 from haulout.dashboard.api.types import Health, Mode
 from haulout.errors import Unreachable
 from haulout.kube.client import Client
@@ -89,7 +89,7 @@ async def a_management_backend(
 
 
 def test_a_tile_tells_at_a_glance_and_in_full() -> None:
-    tile = cluster_tile(
+    tile = summarize_cluster(
         replace(PROD, requests=(LEAVING, REQUESTED)), [LimitUsage(limit=parse_limit("2"), holders=("team-a/prod",))]
     )
     assert (tile.key, tile.connection, tile.state, tile.budgets) == (
@@ -105,7 +105,9 @@ def test_a_tile_tells_at_a_glance_and_in_full() -> None:
 
 
 def test_who_waits_for_the_budget_is_not_in_maintenance() -> None:
-    tile = cluster_tile(replace(PROD, requests=(REQUESTED,), waiting_reason="1 of 1 cluster is in maintenance: a/b"))
+    tile = summarize_cluster(
+        replace(PROD, requests=(REQUESTED,), waiting_reason="1 of 1 cluster is in maintenance: a/b")
+    )
     assert (tile.state, tile.waiting_for) == ("waiting", "1 of 1 cluster is in maintenance: a/b")
     assert [command.title for command in tile.active[0].commands] == [
         "Withdraw the request",
@@ -115,7 +117,7 @@ def test_who_waits_for_the_budget_is_not_in_maintenance() -> None:
 
 def test_a_cluster_with_a_thousand_machines_under_way_tells_the_first_and_how_many() -> None:
     machines = tuple(replace(LEAVING, name=f"m{number:04}") for number in range(1000))
-    tile = cluster_tile(replace(PROD, requests=machines))
+    tile = summarize_cluster(replace(PROD, requests=machines))
     assert (len(tile.active), tile.active_count) == (MAX_ACTIVE, 1000)
 
 
@@ -153,12 +155,12 @@ def test_a_cluster_with_a_thousand_machines_under_way_tells_the_first_and_how_ma
 def test_what_can_be_typed_is_what_helps(
     machine: MachineRequestStatus, reach: ConnectionState, titles: list[str]
 ) -> None:
-    tile = cluster_tile(replace(PROD, connection_state=reach, requests=(machine,)))
+    tile = summarize_cluster(replace(PROD, connection_state=reach, requests=(machine,)))
     assert [command.title for command in tile.active[0].commands] == titles
 
 
 def test_commands_are_to_be_pasted_as_they_are() -> None:
-    tile = cluster_tile(replace(PROD, requests=(LEAVING, REQUESTED)))
+    tile = summarize_cluster(replace(PROD, requests=(LEAVING, REQUESTED)))
     prefix = "runtime-extension-maintenance-controller.cloud.sap"
     assert [command.command for command in tile.active[0].commands] == [
         "haulout why n1 --kubeconfig team-a-prod.kubeconfig",
@@ -179,7 +181,7 @@ def test_commands_are_to_be_pasted_as_they_are() -> None:
 def test_names_that_a_shell_would_take_for_more_are_quoted() -> None:
     evil = "$(rm -rf /)"
     machine = replace(LEAVING, name=evil, node=evil)
-    tile = cluster_tile(replace(PROD, key=ClusterKey(evil, evil), requests=(machine,)))
+    tile = summarize_cluster(replace(PROD, key=ClusterKey(evil, evil), requests=(machine,)))
     for item in (*tile.commands, *tile.active[0].commands):
         command_words = [word for word in shlex.split(item.command) if "rm" in word]
         assert command_words, item.command
@@ -188,19 +190,19 @@ def test_names_that_a_shell_would_take_for_more_are_quoted() -> None:
 
 def test_who_cannot_be_reached_is_told_on_every_page() -> None:
     lost = [
-        cluster_tile(replace(PROD, key=ClusterKey("a", str(item)), connection_state=ConnectionState.UNREACHABLE))
+        summarize_cluster(replace(PROD, key=ClusterKey("a", str(item)), connection_state=ConnectionState.UNREACHABLE))
         for item in range(5)
     ]
     assert [item.message for item in cluster_banners(lost)] == [
         "5 clusters cannot be reached: a/0, a/1, a/2 and 2 more"
     ]
     assert [item.message for item in cluster_banners(lost[:1])] == ["1 cluster cannot be reached: a/0"]
-    unreadable = cluster_tile(replace(PROD, connection_state=ConnectionState.UNREADABLE, reason="too long"))
+    unreadable = summarize_cluster(replace(PROD, connection_state=ConnectionState.UNREADABLE, reason="too long"))
     assert [item.message for item in cluster_banners([lost[0], unreadable])] == [
         "1 cluster cannot be reached: a/0",
         f"1 cluster cannot be read: {PROD.key}",
     ]
-    assert cluster_banners([cluster_tile(PROD)]) == ()
+    assert cluster_banners([summarize_cluster(PROD)]) == ()
 
 
 async def test_a_hub_says_that_it_is_one_and_knows_its_clusters(clock: VirtualClock) -> None:

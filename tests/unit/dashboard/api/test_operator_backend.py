@@ -10,8 +10,7 @@ import pytest
 from haulout.api.maintenancenotice import NoticeStage
 from haulout.api.objects import RawObject
 from haulout.app.leases import LEADER_LEASE
-from haulout.dashboard.api.backend import HttpError, TimelineQuery
-from haulout.dashboard.api.nodes.node_filter import NodeFilter
+from haulout.dashboard.api.backend import HttpError, NodeFilter, TimelineQuery
 from haulout.dashboard.api.responses import encode
 from haulout.dashboard.api.types import ConfigurationEdit, ConfigurationPreview
 from haulout_sandbox.event_loops.virtual_time import VirtualClock

@@ -38,7 +38,7 @@ from haulout.dashboard.api.types import (
     Summary,
     Timeline,
 )
-from haulout.dashboard.stream.stream_limits import StreamLimiter
+from haulout.dashboard.stream.broadcaster import StreamLimiter
 from haulout.errors import HauloutError
 from haulout.httpserver.connections import DASHBOARD
 from haulout.httpserver.listener import listen

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from haulout.dashboard.auth import rate_limits
-from haulout.dashboard.auth.token_bucket import TokenBuckets
+from haulout.dashboard.auth.rate_limits import TokenBuckets
 
 
 @pytest.fixture

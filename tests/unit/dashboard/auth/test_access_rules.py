@@ -6,16 +6,16 @@ from pathlib import Path
 import pytest
 from multidict import CIMultiDict, CIMultiDictProxy
 
-from haulout.cli.dashboard_token import authorization_header, cookie_header
+from haulout.cli.connect import authorization_header, cookie_header
 from haulout.cli.entry import main
 from haulout.cli.run import cluster_mode, management_mode
 from haulout.cli.run import sandbox_mode as play
 from haulout.core.clock import Clock
 from haulout.dashboard.api.types import AuthMode
-from haulout.dashboard.auth import csrf
+from haulout.dashboard.auth import cookies
 from haulout.dashboard.auth.cookies import TOKEN_COOKIE
+from haulout.dashboard.auth.rate_limits import TokenBuckets
 from haulout.dashboard.auth.settings import AccessSettings, ProxySettings, parse_network
-from haulout.dashboard.auth.token_bucket import TokenBuckets
 from haulout.dashboard.auth.trusted_proxy import TrustedProxy
 from haulout.errors import UsageError
 from haulout.httpserver.delegated_auth import ExpiringCache, User
@@ -69,7 +69,7 @@ async def test_what_is_remembered_counts_for_a_while(clock: Clock) -> None:
     ],
 )
 def test_whether_a_page_is_ours_is_what_the_browser_says(given: dict[str, str], *, ours: bool) -> None:
-    assert csrf.is_same_origin(headers(**given)) is ours
+    assert cookies.is_same_origin(headers(**given)) is ours
 
 
 @pytest.mark.parametrize(
@@ -85,7 +85,7 @@ def test_whether_a_page_is_ours_is_what_the_browser_says(given: dict[str, str], 
     ],
 )
 def test_a_cookie_may_go_without_tls_on_this_machine_only(given: dict[str, str], *, local: bool) -> None:
-    assert csrf.is_local(headers(**given)) is local
+    assert cookies.is_local(headers(**given)) is local
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from haulout.dashboard.api import request_body
+from haulout.dashboard.api import requests as request_body
 from haulout.dashboard.api.types import AuthMode
 from haulout.dashboard.auth import middleware
 from haulout.dashboard.auth.permissions import Impersonation

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from haulout.core.clock import Clock
-from haulout.dashboard.auth.addresses import canonical_address, rate_limit_key
+from haulout.dashboard.auth.rate_limits import canonical_address, rate_limit_key
 from haulout.dashboard.auth.replicas import Replicas
 from haulout.kube.client import Client
 from haulout_sandbox.apiserver import ApiServer

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from haulout.dashboard.api.nodes import state, tile
-from haulout.dashboard.api.nodes.observation import NodeObservation
+from haulout.dashboard.api.nodes import state, summary
+from haulout.dashboard.api.nodes.informers import NodeObservation
 from haulout.dashboard.api.nodes.state import NodeAssessment
 from haulout_sandbox.event_loops.virtual_time import VirtualClock
 from support.clusters.cluster_plan import a_cluster
@@ -103,18 +103,18 @@ async def test_nothing_is_computed_while_nobody_looks(clock: VirtualClock) -> No
     async with watched_operator(a_cluster(clock).with_nodes(2)) as world:
         await world.create_maintenance("n1")
         await world.cluster.pass_time(minutes=5)
-        tile_cache = world.backend.tile_cache
-        assert tile_cache.computed == 0
+        summary_cache = world.backend.summary_cache
+        assert summary_cache.computed == 0
         async with world.open_page() as page:
             assert page.tiles["n1"]["state"] == "in-maintenance"
-            assert tile_cache.computed == 2
+            assert summary_cache.computed == 2
             await world.cluster.pass_time(minutes=3)  # in which kubelets say that all is well
-            assert tile_cache.computed == 2
+            assert summary_cache.computed == 2
         await world.cluster.pass_time(minutes=1)
-        assert (tile_cache.tiles, tile_cache.is_in_use) == ({}, False)
+        assert (summary_cache.tiles, summary_cache.is_in_use) == ({}, False)
         await world.cluster.delete("nodemaintenances", "patch")
         await world.cluster.pass_time(minutes=1)
-        assert tile_cache.computed == 2
+        assert summary_cache.computed == 2
 
 
 async def test_who_is_slow_is_let_go_and_the_operator_goes_on(clock: VirtualClock) -> None:
@@ -168,7 +168,7 @@ async def test_a_node_that_breaks_everything_breaks_its_own_tile_only(
         return real(observation)
 
     async with watched_operator(a_cluster(clock).with_nodes(3)) as world:
-        monkeypatch.setattr(tile, "assess_node", picky)
+        monkeypatch.setattr(summary, "assess_node", picky)
         fleet = await world.backend.fleet()
         assert [node.state for node in fleet.nodes] == ["idle", "blocked", "idle"]
         assert "internal error in the operator" in fleet.nodes[1].message

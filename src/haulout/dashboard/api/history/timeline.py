@@ -5,25 +5,31 @@
 
 Rows are ordered by what they show: running, coming, past, nothing. Only for rows within the limit the history is read.
 The event loop gets control every few rows, so that thousands of nodes block nothing.
+
+Bands of a timeline: when the time windows of profiles allow maintenance to begin. Pure. Only windows on transitions out
+of operational count: those on the way back say when a node may return. There is a band per window and blackout, up to a
+limit.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from itertools import islice
 from typing import Any
 
 from haulout.api.maintenancenotice import MaintenanceNotice
 from haulout.api.maintenancerecord import Entry, entries_of_current_node
 from haulout.controllers.notices.controller import BY_NODE
 from haulout.controllers.profiles.config.model import Profile
+from haulout.controllers.profiles.plugin import ExternalQuery, QueryResult, State
+from haulout.controllers.profiles.plugins.checks.time_window import CalendarFileQuery, TimeWindow
+from haulout.core.windows import Timetable, blackouts_between, open_spans
 from haulout.dashboard.api.history.record_cache import HistoryUnavailable, RecordCache
 from haulout.dashboard.api.history.spans import CurrentState, ProfileStatus, all_spans, notice_spans, within
-from haulout.dashboard.api.history.windows import AnswerLookup, time_windows, window_spans
 from haulout.dashboard.api.nodes.detail import drains_of
-from haulout.dashboard.api.nodes.informers import Informers
-from haulout.dashboard.api.nodes.observation import NodeObservation
-from haulout.dashboard.api.query import bad_request
-from haulout.dashboard.api.types import NodeState, NodeSummary, Span, Timeline, TimelineRow
+from haulout.dashboard.api.nodes.informers import Informers, NodeObservation
+from haulout.dashboard.api.requests import bad_request
+from haulout.dashboard.api.types import NodeState, NodeSummary, Span, SpanKind, Timeline, TimelineRow
 from haulout.history.record_store import RecordSummary
 from haulout.kube.client import Client
 
@@ -35,6 +41,11 @@ _ROWS_PER_BATCH = 10  # between two yields to the event loop
 _RANKS_PER_BATCH = 200
 _MAX_SPANS = 300  # per node
 _IDLE = frozenset({NodeState.IDLE, NodeState.PLANNED})  # states without work on the node
+
+MAX_BANDS = 100  # per kind and check
+_MAX_CHECKS = 20
+
+AnswerLookup = Callable[[ExternalQuery], QueryResult | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +97,7 @@ class TimelineBuilder:
             summaries = await self._records.summaries()
         except HistoryUnavailable as error:
             problems.append(str(error))
-        ranked = await self._rank_tiles(tiles, summaries, time_range)
+        ranked = await self._rank_nodes(tiles, summaries, time_range)
         rows = await self._rows(ranked[: min(limit, MAX_ROWS)], summaries, time_range, problems)
         windows: list[Span] = []
         for title, window in time_windows(profiles):
@@ -104,7 +115,7 @@ class TimelineBuilder:
             problem="; ".join(dict.fromkeys(problems)),
         )
 
-    async def _rank_tiles(
+    async def _rank_nodes(
         self, tiles: Sequence[NodeSummary], summaries: Mapping[str, RecordSummary], time_range: TimeRange
     ) -> list[NodeSummary]:
         """Return the tiles in the order of rows."""
@@ -193,3 +204,49 @@ def rank(
     if summary is not None and any(item.since >= time_range.start for item in summary.last_states.values()):
         return 2
     return 3
+
+
+def time_windows(profiles: Mapping[str, Profile]) -> list[tuple[str, TimeWindow]]:
+    """Return the windows that delay maintenance, each with its title; equal windows of a profile once."""
+    found: dict[tuple[str, TimeWindow], str] = {}
+    for profile in profiles.values():
+        for state, config in profile.states.items():
+            for transition in config.transitions:
+                if state is State.IN_MAINTENANCE or transition.next is State.OPERATIONAL:
+                    continue
+                for member in transition.check.members:
+                    if isinstance(member.plugin, TimeWindow):
+                        found.setdefault((profile.name, member.plugin), f"{profile.name}: {member.name}")
+    return [(title, window) for (_, window), title in islice(found.items(), _MAX_CHECKS)]
+
+
+def window_spans(
+    title: str, window: TimeWindow, *, start: datetime, end: datetime, lookup: AnswerLookup
+) -> tuple[tuple[Span, ...], str]:
+    """Return the open and closed spans of a window in a time range, and what is unknown.
+
+    `lookup` returns cached calendar files.
+    """
+    calendars, problem = [], ""
+    for path in window.calendars:
+        found = lookup(CalendarFileQuery(path))
+        if found is None or found.problem:
+            problem = f"{title}: {'it has not been read yet' if found is None else found.problem}"
+        else:
+            calendars.append(found.value)
+    timetable = window.timetable(tuple(calendars))
+    return (*_window_spans(title, timetable, start, end), *_blackout_spans(title, timetable, start, end)), problem
+
+
+def _window_spans(title: str, timetable: Timetable, start: datetime, end: datetime) -> Iterator[Span]:
+    for opening in islice(open_spans(timetable, start, end), MAX_BANDS):
+        # A window is open strictly after its start; do not show the microsecond.
+        yield Span(kind=SpanKind.WINDOW, title=title, start=opening.start.replace(microsecond=0), end=opening.end)
+
+
+def _blackout_spans(title: str, timetable: Timetable, start: datetime, end: datetime) -> Iterator[Span]:
+    for closing in islice(blackouts_between(timetable, start, end), MAX_BANDS):
+        why = closing.reason.removeprefix("blackout: ")
+        yield Span(
+            kind=SpanKind.BLACKOUT, title=title, start=max(closing.start, start), end=min(closing.end, end), message=why
+        )

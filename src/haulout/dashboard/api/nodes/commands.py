@@ -17,7 +17,7 @@ from haulout.controllers.profiles.config.model import Configuration
 from haulout.controllers.profiles.explain import approval
 from haulout.controllers.profiles.explain.approval import Offer
 from haulout.controllers.profiles.plugin import DATA_ANNOTATION
-from haulout.dashboard.api.nodes.observation import NodeObservation
+from haulout.dashboard.api.nodes.informers import NodeObservation
 from haulout.dashboard.api.nodes.state import orphaned_owners
 from haulout.dashboard.api.types import Action, ActionType, Blocker, Command, DrainSummary, NodeState
 from haulout.drain.blockers import BlockerKind

@@ -13,8 +13,8 @@ from haulout.controllers.profiles.plugin import ProfileStatus, State
 from haulout.controllers.profiles.status import json_safe
 from haulout.controllers.profiles.view import topics
 from haulout.dashboard.api.nodes.commands import commands_for
-from haulout.dashboard.api.nodes.observation import NodeObservation
-from haulout.dashboard.api.nodes.tile import tile_of
+from haulout.dashboard.api.nodes.informers import NodeObservation
+from haulout.dashboard.api.nodes.summary import summarize_node
 from haulout.dashboard.api.notices import notice_to_api as told_notice
 from haulout.dashboard.api.types import (
     Blocker,
@@ -41,7 +41,7 @@ def detail_of(
     history_problem: str = "",
 ) -> NodeDetail:
     """Return the details; `history` has the oldest entry first, as records do."""
-    tile, _ = tile_of(observation)
+    tile, _ = summarize_node(observation)
     node, info = observation.node, observation.info
     drains = drains_of(observation)
     return NodeDetail(

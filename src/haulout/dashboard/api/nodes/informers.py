@@ -1,15 +1,18 @@
-"""The leader's informers as one view, and notifications when a node's tile may change.
+"""The leader's informers as one view, and notifications when the summary of a node may change.
 
 The controllers of profiles and notices may fail and restart with new informers. A subscription calls `resubscribe` now
 and then, which checks whether they are still the same.
+
+A node and all that the leader knows about it at one instant: the input of summaries and details. A value.
 """
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 
 from haulout.api.maintenancenotice import MaintenanceNotice
 from haulout.api.nodemaintenance import NodeMaintenance
-from haulout.api.objects import Node, Object
+from haulout.api.objects import Condition, Node, Object
 from haulout.budget.budget_check import WaitingList
 from haulout.budget.limits import Budget
 from haulout.controllers.nodemaintenance.informers import BY_NODE as OF_ORDERS
@@ -19,9 +22,10 @@ from haulout.controllers.profiles.controller import ProfilesController
 from haulout.controllers.profiles.machine import data_annotation
 from haulout.controllers.profiles.machine.data_annotation import DataError
 from haulout.controllers.profiles.plugin import DATA_ANNOTATION, ProfileStatus
+from haulout.controllers.profiles.status import NodeStatus
 from haulout.core.clock import Clock
-from haulout.dashboard.api.nodes.observation import NodeObservation
 from haulout.dashboard.api.notices import phase_of
+from haulout.drain.manager import DrainSnapshot
 from haulout.kube.informer import Informer
 
 OnChange = Callable[[str], object]
@@ -42,6 +46,32 @@ class Informers:
     def observer(self) -> "NodeObserver":
         """Return an observer, which takes one snapshot for many nodes."""
         return NodeObserver(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeObservation:
+    """A node with its profiles, drains, NodeMaintenances and notices."""
+
+    node: Node
+    now: datetime
+    entries: Mapping[str, ProfileStatus] = field(default_factory=dict)  # by profile
+    data_problem: str = ""  # why the profiles' data annotation cannot be read
+    info: NodeStatus | None = None  # the last decision of the profiles controller
+    drains: Mapping[str, DrainSnapshot] = field(default_factory=dict)  # of profiles, by name
+    orders: tuple[NodeMaintenance, ...] = ()  # NodeMaintenances of the node
+    notices: tuple[MaintenanceNotice, ...] = ()  # those that are not over
+    knows_orders: bool = True  # all NodeMaintenances are known: a missing one is deleted
+    waiting_positions: Mapping[str, int] = field(default_factory=dict)  # by NodeMaintenance: its place in the line
+
+    @property
+    def ready_condition(self) -> Condition | None:
+        """The node's condition `Ready`."""
+        return next((condition for condition in self.node.status.conditions if condition.type == "Ready"), None)
+
+    @property
+    def is_ready(self) -> bool:
+        ready = self.ready_condition
+        return ready is not None and ready.status == "True"
 
 
 class NodeObserver:

@@ -34,7 +34,7 @@ from haulout.controllers.profiles.observation import ProfileReport, TransitionRe
 from haulout.controllers.profiles.plugin import DATA_ANNOTATION, ProfileStatus, State
 from haulout.controllers.profiles.plugins.checks.recovered import Recovered
 from haulout.core.text import format_list
-from haulout.dashboard.api.nodes.observation import NodeObservation
+from haulout.dashboard.api.nodes.informers import NodeObservation
 from haulout.dashboard.api.types import NodeState
 from haulout.drain.blockers import BlockerKind
 from haulout.drain.cordon import Cordon, InvalidCordonAnnotation, cordon_of

@@ -21,8 +21,15 @@ from haulout.core.icalendar import Calendar, parse
 from haulout.core.timestamps import micro_time
 from haulout.dashboard.api.backend import HttpError
 from haulout.dashboard.api.history.record_cache import TTL, HistoryUnavailable, RecordCache
-from haulout.dashboard.api.history.timeline import MAX_RANGE, TimeRange, rank, resolve_time_range
-from haulout.dashboard.api.history.windows import MAX_BANDS, time_windows, window_spans
+from haulout.dashboard.api.history.timeline import (
+    MAX_BANDS,
+    MAX_RANGE,
+    TimeRange,
+    rank,
+    resolve_time_range,
+    time_windows,
+    window_spans,
+)
 from haulout.dashboard.api.types import NodeState, NodeSummary
 from haulout.errors import Forbidden
 from haulout.history.record_store import RecordSummary

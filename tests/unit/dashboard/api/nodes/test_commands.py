@@ -18,7 +18,7 @@ from haulout.controllers.profiles.plugin import CheckResult, State, fails, passe
 from haulout.controllers.profiles.plugins.registry import registries
 from haulout.controllers.profiles.status import NodeStatus
 from haulout.dashboard.api.nodes.commands import commands_for
-from haulout.dashboard.api.nodes.observation import NodeObservation
+from haulout.dashboard.api.nodes.informers import NodeObservation
 from haulout.dashboard.api.types import ActionType, Blocker, Command, DrainSummary, NodeState
 from haulout.drain.blockers import BlockerKind
 

@@ -13,9 +13,9 @@ from haulout.api.objects import Node, RawObject
 from haulout.controllers.profiles.observation import CheckReport, ProfileReport, TransitionReport
 from haulout.controllers.profiles.plugin import ProfileStatus, fails, passes
 from haulout.controllers.profiles.status import NodeStatus
-from haulout.dashboard.api.nodes.observation import NodeObservation
+from haulout.dashboard.api.nodes.informers import NodeObservation
 from haulout.dashboard.api.nodes.state import assess_node
-from haulout.dashboard.api.nodes.tile import tile_of
+from haulout.dashboard.api.nodes.summary import summarize_node
 from haulout.dashboard.api.types import NodeState
 from haulout.drain.blockers import Blocker, BlockerKind
 from haulout.drain.manager import DrainSnapshot
@@ -407,5 +407,5 @@ def test_what_is_said_is_one_line_that_is_not_too_long() -> None:
     ],
 )
 def test_a_tile_says_who_holds_the_node_until_that_is_over(value: str, held: str, changes_at: datetime | None) -> None:
-    tile, stand = tile_of(NodeObservation(node=a_node(annotations={"haulout.dev/hold": value}), now=NOW))
+    tile, stand = summarize_node(NodeObservation(node=a_node(annotations={"haulout.dev/hold": value}), now=NOW))
     assert (tile.state, tile.hold, stand.changes_at) == (NodeState.IDLE, held, changes_at)

@@ -16,9 +16,9 @@ from haulout.budget.limits import NO_BUDGET, Budget, BudgetLimit
 from haulout.controllers.nodemaintenance.informers import BY_NODE, node_cache
 from haulout.core.timestamps import micro_time
 from haulout.dashboard.api.backend import HttpError
+from haulout.dashboard.api.health import OperatorInfo
 from haulout.dashboard.api.node_backend import NodeBackend
 from haulout.dashboard.api.nodes.informers import Informers
-from haulout.dashboard.api.operator_info import OperatorInfo
 from haulout.kube.client import Client
 from haulout.kube.informer import Informer, as_is
 from haulout.kube.reflector import ListWatch
@@ -100,7 +100,7 @@ async def test_a_tile_that_came_out_as_it_was_is_not_told(clock: VirtualClock) -
         api.put(a_node("n1", labels={"somebody": "else"}))
         await clock.sleep(timedelta(seconds=1))
         assert (await leader.fleet()).revision == revision
-        assert leader.tile_cache.computed == 2
+        assert leader.summary_cache.computed == 2
 
 
 async def test_each_group_of_a_budget_is_told_with_who_uses_it(clock: VirtualClock) -> None:

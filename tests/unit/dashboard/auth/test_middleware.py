@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from haulout.dashboard.api.types import AuthMode
-from haulout.dashboard.auth.allowed_hosts import are_allowed
+from haulout.dashboard.auth.middleware import are_allowed
 from support.dashboard.running_dashboard import LOCAL, running_dashboard
 
 ALLOWED = [

@@ -6,13 +6,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from haulout.cli.kubectl_flags import (
-    KubectlCommand,
-    OptionalBoolOption,
-    check_node_options,
-    dry_run_option,
-    node_options,
-)
+from haulout.cli.options import KubectlCommand, OptionalBoolOption, check_node_options, dry_run_option, node_options
 
 
 @click.command(cls=KubectlCommand)

@@ -1,4 +1,4 @@
-"""Execute actions of dashboard users.
+"""Actions of dashboard users: each is a write to the API server in the name of the user.
 
     response = await executor.execute(action, caller)
 
@@ -7,13 +7,14 @@ webhooks, and names the user in its audit log. Reads use the operator's identity
 dashboard sees this data anyway. No leader is needed. Actions are idempotent: the answer says if nothing was left to do.
 
 An executed action is recorded in the history of the node, with the user's name, and as an event. Failures of both are
-ignored.
+ignored. Actions are validated strictly: no superfluous fields, and only valid names.
 """
 
 import asyncio
 import logging
+import re
 import shlex
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, timedelta
 from http import HTTPStatus
@@ -28,15 +29,26 @@ from haulout.controllers.notices.cancellation import cancel_objection, stage_pat
 from haulout.controllers.profiles.config.model import Configuration
 from haulout.controllers.profiles.explain import approval
 from haulout.controllers.profiles.explain.approval import ApprovalError, awaited_approval
-from haulout.dashboard.actions.errors import to_http_error
-from haulout.dashboard.actions.validation import validate
 from haulout.dashboard.api.backend import HttpError
 from haulout.dashboard.api.nodes.commands import node_maintenance_manifest, start_maintenance_command
-from haulout.dashboard.api.query import bad_request
+from haulout.dashboard.api.requests import bad_request
 from haulout.dashboard.api.types import Action, ActionResponse, ActionType
-from haulout.dashboard.auth.allowed_actions import AllowedActions
+from haulout.dashboard.auth.permissions import AllowedActions
 from haulout.dashboard.auth.user_clients import Caller, UserClient, UserClients
-from haulout.errors import AlreadyExists, KubeError, NotFound, Unauthorized
+from haulout.errors import (
+    AlreadyExists,
+    ApiError,
+    BadRequest,
+    Conflict,
+    Forbidden,
+    ImpersonationUnavailable,
+    Invalid,
+    KubeError,
+    NotFound,
+    TooManyRequests,
+    Unauthorized,
+    Unreachable,
+)
 from haulout.history.pending_entries import Backlog
 from haulout.history.writer import HistoryWriter
 from haulout.kube.client import Client
@@ -49,6 +61,36 @@ REPORTER = "haulout.dev/dashboard"
 _FLUSH_TIMEOUT = timedelta(seconds=2)
 _MAX_NAME_LENGTH = 200
 _quote = shlex.quote
+
+_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+_MAX_OBJECT_NAME_LENGTH = 253
+_MAX_REASON_LENGTH = 1000
+_ALLOWED_FIELDS: Mapping[ActionType, tuple[str, ...]] = {
+    ActionType.APPROVE: ("node", "profile", "check", "reason"),
+    ActionType.HOLD: ("node", "reason", "until"),
+    ActionType.RELEASE: ("node", "reason"),
+    ActionType.START: ("node", "reason"),
+    ActionType.CANCEL: ("node", "maintenance", "notice", "reason"),
+}
+_REQUIRED_FIELDS: Mapping[ActionType, tuple[str, ...]] = {
+    ActionType.APPROVE: ("node", "profile", "check"),
+    ActionType.HOLD: ("node",),
+    ActionType.RELEASE: ("node",),
+    ActionType.START: ("node",),
+    ActionType.CANCEL: (),
+}
+
+_IMPERSONATION_DENIED = re.compile(r"cannot impersonate[ :-]|impersonating the .* is not allowed")
+_UNAUTHORIZED = HTTPStatus.UNAUTHORIZED
+_STATUSES: dict[type[ApiError], HTTPStatus] = {
+    Forbidden: HTTPStatus.FORBIDDEN,
+    NotFound: HTTPStatus.NOT_FOUND,
+    AlreadyExists: HTTPStatus.CONFLICT,
+    Conflict: HTTPStatus.CONFLICT,
+    Invalid: HTTPStatus.BAD_REQUEST,
+    BadRequest: HTTPStatus.BAD_REQUEST,
+    TooManyRequests: HTTPStatus.TOO_MANY_REQUESTS,
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -308,3 +350,56 @@ class NoActions:
         raise HttpError(
             "the dashboard of a hub offers no actions: use the dashboard of the workload cluster", HTTPStatus.FORBIDDEN
         )
+
+
+def validate(action: Action) -> Action:
+    """Return a valid action; raise `HttpError`."""
+    allowed = _ALLOWED_FIELDS[action.action]
+    for name in ("node", "profile", "check", "maintenance", "notice", "reason", "until"):
+        value = getattr(action, name)
+        if value and name not in allowed:
+            raise bad_request(f"{action.action} takes no `{name}`")
+        if not value and name in _REQUIRED_FIELDS[action.action]:
+            raise bad_request(f"{action.action} needs `{name}`")
+    if action.action is ActionType.CANCEL and bool(action.maintenance) == bool(action.notice):
+        raise bad_request(f"{action.action} needs either `maintenance` or `notice`")
+    for name in ("node", "maintenance", "notice"):
+        value = getattr(action, name)
+        if value and (len(value) > _MAX_OBJECT_NAME_LENGTH or not _NAME.fullmatch(value)):
+            raise bad_request(f"`{name}` is not a valid name of a Kubernetes object: {value!r:.80}")
+    if action.until is not None and action.until.tzinfo is None:
+        raise bad_request("`until` needs a time zone, as in 2026-05-01T10:00:00Z")
+    if len(action.reason) > _MAX_REASON_LENGTH or not _is_text(action.reason):
+        raise bad_request(f"`reason` must be text of at most {_MAX_REASON_LENGTH} characters")
+    return action
+
+
+def _is_text(text: str) -> bool:
+    return all(character.isprintable() or character in "\n\t" for character in text)
+
+
+def to_http_error(error: KubeError, *, user: str) -> HttpError:
+    """Return the HTTP error for a failed action."""
+    if isinstance(error, Forbidden):
+        return HttpError(_forbidden_message(error, user), HTTPStatus.FORBIDDEN)
+    if isinstance(error, ImpersonationUnavailable):
+        return HttpError(str(error), HTTPStatus.FORBIDDEN)
+    if isinstance(error, Unauthorized):
+        return HttpError(f"the API server does not accept the token of {user} any more: log in again", _UNAUTHORIZED)
+    if isinstance(error, Conflict):
+        return HttpError(f"the object has changed in the meantime: reload and try again ({error})", HTTPStatus.CONFLICT)
+    status = next(
+        (http_status for kind, http_status in _STATUSES.items() if isinstance(error, kind)), HTTPStatus.BAD_GATEWAY
+    )
+    if isinstance(error, Unreachable) and error.sent:
+        return HttpError(
+            f"the connection broke, so the action may or may not have been done: reload and check ({error})", status
+        )
+    return HttpError(str(error), status)
+
+
+def _forbidden_message(error: Forbidden, user: str) -> str:
+    if _IMPERSONATION_DENIED.search(str(error)):
+        advice = "`haulout manifests --dashboard-auth proxy --dashboard-actions` prints what to grant"
+        return f"Haulout may not impersonate {user}: {advice} ({error})"
+    return f"{user} may not do this: {error}"

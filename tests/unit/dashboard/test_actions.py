@@ -17,7 +17,7 @@ from haulout.controllers.profiles.machine.data_annotation import NodeData, Profi
 from haulout.controllers.profiles.plugin import DATA_ANNOTATION
 from haulout.controllers.profiles.plugins.registry import registries
 from haulout.core.clock import Clock
-from haulout.dashboard.actions.executor import ActionExecutor
+from haulout.dashboard.actions import ActionExecutor
 from haulout.dashboard.api.backend import HttpError
 from haulout.dashboard.api.types import Action, ActionResponse, ActionType
 from haulout.dashboard.auth.permissions import OPERATOR_ROLE, Impersonation

@@ -1,6 +1,11 @@
-"""Zone and pool of a node, from the labels of clouds and installers."""
+"""The summary of a node: its state at a glance, and its zone and pool, from labels of clouds and installers. Pure."""
 
 from collections.abc import Mapping
+
+from haulout.api.hold import active_hold
+from haulout.dashboard.api.nodes.informers import NodeObservation
+from haulout.dashboard.api.nodes.state import NodeAssessment, assess_node
+from haulout.dashboard.api.types import NodeState, NodeSummary
 
 _ZONE_LABELS = ("topology.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/zone")
 _POOL_LABELS = (
@@ -32,6 +37,35 @@ _POOL_LABEL_SUFFIXES = (
 _ROLE_PREFIX = "node-role.kubernetes.io/"
 _INSTANCE_TYPE_LABELS = ("node.kubernetes.io/instance-type", "beta.kubernetes.io/instance-type")
 _GENERIC_ROLES = ("worker", "node")  # roles without information
+
+
+def summarize_node(observation: NodeObservation) -> tuple[NodeSummary, NodeAssessment]:
+    """Return the tile of a node, and its assessment."""
+    assessment, node = assess_node(observation), observation.node
+    labels = node.metadata.labels
+    tile = NodeSummary(
+        name=node.name,
+        state=assessment.state,
+        since=assessment.since,
+        message=assessment.why,
+        next_at=assessment.at,
+        progress=assessment.progress,
+        zone=zone_of(labels),
+        pool=pool_of(labels),
+        is_ready=observation.is_ready,
+        is_cordoned=node.spec.unschedulable,
+        profiles={name: entry.current for name, entry in observation.entries.items()},
+        notices=len(observation.notices),
+        maintenance=next((maintenance.name for maintenance in observation.orders), ""),
+        hold="" if (held := active_hold(node, now=observation.now)) is None else str(held),
+        labels={} if observation.info is None else dict(observation.info.labels),
+    )
+    return tile, assessment
+
+
+def failed_node_summary(name: str, problem: str) -> NodeSummary:
+    """Return the tile of a node whose assessment failed with a bug."""
+    return NodeSummary(name=name, state=NodeState.BLOCKED, message=f"internal error in the operator: {problem}")
 
 
 def zone_of(labels: Mapping[str, str]) -> str:

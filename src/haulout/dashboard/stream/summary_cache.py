@@ -17,9 +17,8 @@ from datetime import datetime, timedelta
 from haulout.api.maintenancenotice import MaintenanceNotice
 from haulout.core.clock import real_seconds, real_time
 from haulout.dashboard.api.backend import HttpError
-from haulout.dashboard.api.nodes.informers import Informers, InformerSubscription
-from haulout.dashboard.api.nodes.observation import NodeObservation
-from haulout.dashboard.api.nodes.tile import broken_tile, tile_of
+from haulout.dashboard.api.nodes.informers import Informers, InformerSubscription, NodeObservation
+from haulout.dashboard.api.nodes.summary import failed_node_summary, summarize_node
 from haulout.dashboard.api.notices import notice_to_api as told_notice
 from haulout.dashboard.api.types import (
     NodeDetail,
@@ -41,11 +40,11 @@ _READY_TIMEOUT = timedelta(seconds=10)
 _BATCH_SIZE = 50  # nodes between two yields to the event loop
 _MAX_TILES_PER_EVENT = 500  # per event
 
-Summarize = Callable[["TileCache"], Summary]
+Summarize = Callable[["SummaryCache"], Summary]
 Describe = Callable[[str], Awaitable[NodeDetail | None]]
 
 
-class TileCache:
+class SummaryCache:
     """Keeps the tiles; `run` belongs into the leader's TaskGroup."""
 
     def __init__(
@@ -171,7 +170,7 @@ class TileCache:
         self._subscription.resubscribe()
         self._changed.clear()
         dirty, self._dirty_nodes = self._dirty_nodes | self._pop_due(), set()
-        changed, gone = await self._update_tiles(dirty)
+        changed, gone = await self._update_summaries(dirty)
         is_first = self._refresh_count == 0
         if not is_first:
             self._publish_nodes(changed, gone)
@@ -206,7 +205,7 @@ class TileCache:
             self._due_at[name] = at
             heapq.heappush(self._due, (at, name))
 
-    async def _update_tiles(self, names: Iterable[str]) -> tuple[list[NodeSummary], list[str]]:
+    async def _update_summaries(self, names: Iterable[str]) -> tuple[list[NodeSummary], list[str]]:
         changed: list[NodeSummary] = []
         gone: list[str] = []
         observer = self._informers.observer()
@@ -214,9 +213,9 @@ class TileCache:
             before = self.tiles.get(name)
             try:
                 observation = observer.observe(name)
-                after, changes_at = (None, None) if observation is None else self._make_tile(observation)
+                after, changes_at = (None, None) if observation is None else self._make_summary(observation)
             except Exception as error:  # noqa: BLE001 - an error about one node must not hide the others
-                after, changes_at = self._make_broken_tile(name, error), None
+                after, changes_at = self._make_failed_summary(name, error), None
             self._schedule(name, changes_at)
             if after != before:
                 self._put(name, before, after)
@@ -226,17 +225,17 @@ class TileCache:
                 await self._clock.sleep(timedelta())
         return changed, gone
 
-    def _make_tile(self, observation: NodeObservation) -> tuple[NodeSummary, datetime | None]:
-        tile, assessment = tile_of(observation)
+    def _make_summary(self, observation: NodeObservation) -> tuple[NodeSummary, datetime | None]:
+        tile, assessment = summarize_node(observation)
         self.computed += 1
         self._failing.discard(tile.name)
         return tile, assessment.changes_at
 
-    def _make_broken_tile(self, name: str, error: Exception) -> NodeSummary:
+    def _make_failed_summary(self, name: str, error: Exception) -> NodeSummary:
         if name not in self._failing:
             self._failing.add(name)
             log.error("cannot build the tile of node %s", name, exc_info=error, extra={"node": name})
-        return broken_tile(name, repr(error))
+        return failed_node_summary(name, repr(error))
 
     def _put(self, name: str, before: NodeSummary | None, after: NodeSummary | None) -> None:
         if before is not None:

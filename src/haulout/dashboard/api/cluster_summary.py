@@ -28,7 +28,7 @@ _MAX_LISTED = 3
 _MACHINES = f"machines.{clusterapi.GROUP}"
 
 
-def cluster_tile(cluster: WorkloadClusterStatus, uses: Collection[LimitUsage] = ()) -> ClusterSummary:
+def summarize_cluster(cluster: WorkloadClusterStatus, uses: Collection[LimitUsage] = ()) -> ClusterSummary:
     """Return the tile of a cluster; `uses` say whether it holds a slot of a budget."""
     key = str(cluster.key)
     return ClusterSummary(

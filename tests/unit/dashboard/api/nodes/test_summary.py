@@ -2,7 +2,7 @@
 
 import pytest
 
-from haulout.dashboard.api.nodes.topology import pool_of, zone_of
+from haulout.dashboard.api.nodes.summary import pool_of, zone_of
 
 TYPE = {"node.kubernetes.io/instance-type": "m5.large"}
 

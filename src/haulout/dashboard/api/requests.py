@@ -1,20 +1,27 @@
-"""Parse query strings strictly: a mistyped parameter is an error and does not return everything."""
+"""Requests to the API: query strings, and JSON bodies with limits on size and time.
 
+Parsing is strict: a mistyped parameter is an error and does not return everything.
+"""
+
+import asyncio
 from collections.abc import Iterable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from http import HTTPStatus
 
+from aiohttp import web
 from multidict import MultiMapping
 
-from haulout.dashboard.api.backend import HistoryQuery, HttpError, TimelineQuery
-from haulout.dashboard.api.nodes import node_filter
-from haulout.dashboard.api.nodes.node_filter import NodeFilter
+from haulout.core.clock import real_seconds
+from haulout.dashboard.api import backend
+from haulout.dashboard.api.backend import HistoryQuery, HttpError, NodeFilter, TimelineQuery
 from haulout.dashboard.api.types import NodeState
 
 _MAX_ROWS = 5000
 _MAX_ECHOED = 200  # characters of a value that an error repeats
 
 Query = MultiMapping[str]
+
+_SENT_WITHIN = timedelta(seconds=10)
 
 
 def require_no_parameters(query: Query) -> None:
@@ -23,12 +30,12 @@ def require_no_parameters(query: Query) -> None:
 
 
 def nodes_query(query: Query) -> NodeFilter:
-    _refuse_unknown(query, node_filter.PARAMETERS)
+    _refuse_unknown(query, backend.PARAMETERS)
     return _parse_node_filter(query)
 
 
 def timeline_query(query: Query) -> TimelineQuery:
-    _refuse_unknown(query, ("from", "to", "limit", *node_filter.PARAMETERS))
+    _refuse_unknown(query, ("from", "to", "limit", *backend.PARAMETERS))
     start, end = _instant(query, "from"), _instant(query, "to")
     if start is not None and end is not None and start >= end:
         raise bad_request("`from` must be before `to`")
@@ -125,3 +132,20 @@ def _limit(query: Query) -> int | None:
 
 def _quote(text: str) -> str:
     return repr(text if len(text) <= _MAX_ECHOED else f"{text[:_MAX_ECHOED]}…")
+
+
+async def read_body(request: web.Request, *, max_bytes: int) -> bytes:
+    """Return the body; raise `HttpError` for a wrong type, size or timeout."""
+    if request.content_type != "application/json":
+        text = f"expected application/json, found {request.content_type}"
+        raise HttpError(text, HTTPStatus.UNSUPPORTED_MEDIA_TYPE)
+    body = bytearray()
+    try:
+        async with asyncio.timeout(real_seconds(_SENT_WITHIN)):
+            async for piece in request.content.iter_any():
+                body += piece
+                if len(body) > max_bytes:
+                    raise HttpError(f"more than {max_bytes} bytes", HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
+    except TimeoutError:
+        raise HttpError("the request took too long to arrive", HTTPStatus.REQUEST_TIMEOUT) from None
+    return bytes(body)
