@@ -79,6 +79,7 @@ format: install ## put the code into shape
 reference: install ## the reference pages, alerts and Grafana dashboard that are made from the code
 	$(BIN)/python -m tools.reference.plugins docs/reference
 	$(BIN)/python -m tools.reference.http_api docs/reference
+	$(BIN)/python -m tools.reference.reasons docs/reference
 	$(BIN)/python -m tools.metrics.files .
 	$(BIN)/python -m tools.reference.resources docs/reference/resources
 	$(BIN)/python -m tools.reference.commands docs/reference

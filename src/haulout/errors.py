@@ -280,13 +280,9 @@ class ServerFailure(ApiError):
 class AdmissionWebhookUnavailable(ServerFailure):
     """An admission webhook of the cluster does not answer, and its failure policy is Fail."""
 
-    REASON = "AdmissionWebhookUnavailable"
-
 
 class AdmissionDenied(ApiError):
     """A ValidatingAdmissionPolicy or an admission webhook of the cluster refuses a write."""
-
-    REASON = "AdmissionDenied"
 
 
 class BadRequestByAdmission(AdmissionDenied, BadRequest):

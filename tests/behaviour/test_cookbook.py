@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from haulout.api.maintenancenotice import MAINTENANCE_NOTICES, NoticeCondition, definition
+from haulout.api.objects import NodeConditionType
 from haulout.api.resources import NODES
 from haulout.cli.cordon.node_changes import uncordon_node
 from haulout.controllers.profiles.plugin import PROFILE_LABEL
 from haulout.core.timestamps import whole_seconds
-from haulout.drain.node_conditions import NodeConditionType
 from haulout.errors import AlreadyExists
 from haulout.kube.patches import merge_patch
 from support.builders.objects import a_pod

@@ -119,3 +119,86 @@ def test_modules_are_named_with_nouns() -> None:
         if (word := path.stem.rsplit("_", 1)[-1]).endswith("ing") and word not in NOUNS_IN_ING
     ]
     assert gerunds == []
+
+
+# Reasons, labels and annotations have one home, so that the reference lists all of them with their meaning.
+
+API = ROOT / "src/haulout/api"
+REASON = re.compile(r"[A-Z][A-Za-z]{2,}")
+REASON_CALLS = {"NoticeEvent": 0, "PendingEvent": 0, "Readiness": 1, "PreflightFailure": 0, "with_status_event": 1}
+EVENT_TUPLES = {"_Event": 1, "_PodEvent": 1}
+KEY = re.compile(r"([a-z]+\.)?haulout\.dev/[a-z-]+")
+
+
+def _outside_of_f_strings(node: ast.AST) -> Iterator[ast.AST]:
+    """Yield the parts of an expression; an f-string is a text, or checked by the enum that is called with it."""
+    yield node
+    for child in ast.iter_child_nodes(node):
+        if not isinstance(child, ast.JoinedStr):
+            yield from _outside_of_f_strings(child)
+
+
+def literal_reasons(path: str, source: str) -> list[str]:
+    """Return where a file gives the reason of a condition or Event as a literal."""
+    found = []
+    for node in ast.walk(ast.parse(source)):
+        if not isinstance(node, ast.Call):
+            continue
+        values: list[ast.expr] = [
+            keyword.value for keyword in node.keywords if keyword.arg in ("reason", "event_reason")
+        ]
+        name = ast.unparse(node.func).rsplit(".", 1)[-1]
+        at = (REASON_CALLS | EVENT_TUPLES).get(name)
+        values += node.args[at : at + 1] if at is not None else []
+        found += [
+            f"{path}:{part.lineno}: {part.value!r}: use a member of haulout.api.reasons"
+            for value in values
+            for part in _outside_of_f_strings(value)
+            if isinstance(part, ast.Constant) and isinstance(part.value, str) and REASON.fullmatch(part.value)
+        ]
+    return found
+
+
+def literal_keys(path: str, source: str) -> list[str]:
+    """Return where a file has a label or annotation of ours as a literal."""
+    return [
+        f"{path}:{node.lineno}: {node.value!r}: use haulout.api.annotations"
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and KEY.fullmatch(node.value)
+    ]
+
+
+def _product_sources() -> dict[str, str]:
+    paths = (path for path in sorted((ROOT / "src/haulout").rglob("*.py")) if not path.is_relative_to(API))
+    return {str(path.relative_to(ROOT)): path.read_text(encoding="utf-8") for path in paths}
+
+
+# `reason` of a notice is a word of the cloud.
+REASONS_OF_CLOUDS = "src/haulout/providers/"
+
+
+def test_reasons_have_one_home() -> None:
+    files = {path: source for path, source in _product_sources().items() if not path.startswith(REASONS_OF_CLOUDS)}
+    assert [problem for path, source in files.items() for problem in literal_reasons(path, source)] == []
+
+
+def test_labels_and_annotations_have_one_home() -> None:
+    assert [problem for path, source in _product_sources().items() for problem in literal_keys(path, source)] == []
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        'events.event(node, reason="NodeLost", note="", action="Drain")',
+        'Decision(reason="NodeLost" if x else y)',
+        'NoticeEvent("NodeLost", text)',
+        '_Event("Normal", "NodeLost", note, "Drain")',
+    ],
+)
+def test_a_literal_reason_is_found(source: str) -> None:
+    (problem,) = literal_reasons("a.py", source)
+    assert "'NodeLost'" in problem
+
+
+def test_a_literal_annotation_is_found_and_a_text_with_one_is_not() -> None:
+    assert len(literal_keys("a.py", 'X = "aws.haulout.dev/some-thing"\nY = "see haulout.dev/hold of the node"')) == 1

@@ -123,8 +123,8 @@ is not a hub returns 404 for `/clusters`.
 
 This returns the leases, the watches (with objects that do not fit their kind), the queues with the longest wait, the
 requests to the API server with the median and the maximum of the last minutes, components and cloud sources, and the
-last 50 warnings and errors of the log, without secrets. A repeated warning is listed once, with its count. Responses that
-callers expect (404, a conflict, an eviction that a PodDisruptionBudget refuses) are not errors.
+last 50 warnings and errors of the log, without secrets. A repeated warning is listed once, with its count. Responses
+that callers expect (404, a conflict, an eviction that a PodDisruptionBudget refuses) are not errors.
 
 ## Types
 """

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from haulout.api import annotations
 from haulout.api.objects import Base, Object, RawObject, object_key
 from haulout.api.resources import Resource
 
@@ -50,7 +51,7 @@ MACHINE_MAINTENANCE = f"{_PREFIX}machine-maintenance"
 APPROVE_MAINTENANCE = f"{_PREFIX}approve-maintenance"
 TRUE = "true"
 
-DRAIN_RULES = "haulout.dev/machine-drain-rules"  # annotation of a Node: the drain rules that apply to it, as JSON
+DRAIN_RULES = annotations.MACHINE_DRAIN_RULES  # annotation of a Node: the drain rules that apply to it, as JSON
 
 METAL3_GROUP = "metal3.io"
 REBOOT_ANNOTATION = "reboot.metal3.io"  # reboots once

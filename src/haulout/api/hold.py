@@ -13,9 +13,10 @@ import re
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from haulout.api import annotations
 from haulout.api.objects import Node
 
-ANNOTATION = "haulout.dev/hold"
+ANNOTATION = annotations.HOLD
 HELD = "Held"  # the reason in conditions and events
 _CLAUSE = re.compile(r"\s*(?P<key>until|by|reason)\s*=\s*(?P<value>[^;]*)(?:;|$)", re.IGNORECASE)
 _REASON = re.compile(r"\s*reason\s*=", re.IGNORECASE)

@@ -44,9 +44,9 @@ class MachineMaintenanceCondition(StrEnum):
 
     READY = "Ready"  # nothing blocks the replacement now, or there is nothing to do any more
     ON_TIME = "OnTime"  # the Machine is replaced before the cloud begins
-    REPLACED = "Replaced"
-    RECONCILING = "Reconciling"  # present only while true, like Stalled
-    STALLED = "Stalled"
+    REPLACED = "Replaced"  # another Machine has replaced it
+    RECONCILING = "Reconciling"  # the replacement is in progress; present only while True
+    STALLED = "Stalled"  # a person must act; present only while True
 
 
 PROFILE_EVENT_CODE = "profile"  # an `eventcode`: requested by a profile that has started to maintain the node

@@ -33,7 +33,7 @@ from enum import StrEnum
 
 import msgspec
 
-from haulout.api import resources
+from haulout.api import annotations, resources
 from haulout.api.objects import Base, Node, Object, RawObject, StatusCondition, machine_key
 from haulout.api.resources import Resource
 
@@ -44,7 +44,7 @@ _DIGEST_LENGTH = 16  # characters; they distinguish IDs with the same readable p
 DEFAULT_LEAD = timedelta(minutes=15)
 _MIN_INSTANT = datetime.min.replace(tzinfo=UTC)
 
-EARLY_START_ANNOTATION = "haulout.dev/early-start"
+EARLY_START_ANNOTATION = annotations.EARLY_START
 
 
 class MaintenanceKind(StrEnum):
@@ -89,14 +89,14 @@ class NoticePhase(StrEnum):
 class NoticeCondition(StrEnum):
     """The condition types in the status, with the meanings that kstatus expects of the common ones."""
 
-    NODE_FOUND = "NodeFound"
+    NODE_FOUND = "NodeFound"  # a node matches the notice
     ON_TIME = "OnTime"  # the node will be drained before the start
     EMPTIED = "Emptied"  # the node was drained for it, so that it may begin early
     EARLY_START = "EarlyStart"  # the source was asked to begin early, and its answer
     RESCHEDULED = "Rescheduled"  # the source was asked for another time, and its answer
     READY = "Ready"  # there is nothing to do about it now
-    RECONCILING = "Reconciling"  # present only while true, like Stalled
-    STALLED = "Stalled"
+    RECONCILING = "Reconciling"  # the node is being drained for it; present only while True
+    STALLED = "Stalled"  # a person must act; present only while True
 
 
 class MaintenanceNoticeSpec(Base, frozen=True):
@@ -304,11 +304,11 @@ def _format_instant(instant: datetime) -> str:
 
 
 class EarlyStartAnswer(StrEnum):
-    """The answer of the source; also the reason of the condition EarlyStart."""
+    """Reasons of the condition EarlyStart of a MaintenanceNotice: the answer of the source."""
 
-    REQUESTED = "Requested"
-    ACCEPTED = "Accepted"
-    REFUSED = "Refused"
+    REQUESTED = "Requested"  # the source is asked to begin early
+    ACCEPTED = "Accepted"  # the source begins early
+    REFUSED = "Refused"  # the source does not begin early
 
 
 class EarlyStart(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):

@@ -29,13 +29,13 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from haulout.api import resources
+from haulout.api import annotations, resources
 from haulout.api.objects import Base, Object, ObjectMeta, RawObject
 from haulout.api.resources import NODES, Resource
 
-LAST_STATES_ANNOTATION = "haulout.dev/last-states"
-NODE_UID_ANNOTATION = "haulout.dev/node-uid"  # UID of the node that the newest entries are about
-NODE_DELETED_ANNOTATION = "haulout.dev/node-deleted"  # when that node was deleted; absent while it exists
+LAST_STATES_ANNOTATION = annotations.LAST_STATES
+NODE_UID_ANNOTATION = annotations.NODE_UID  # UID of the node that the newest entries are about
+NODE_DELETED_ANNOTATION = annotations.NODE_DELETED  # when that node was deleted; absent while it exists
 # etcd refuses objects above 1.5 MiB, but each append rewrites the whole record there: small records keep that cheap.
 MAX_ENTRIES = 100
 MAX_BYTES = 32 * 1024  # of all entries together, as JSON

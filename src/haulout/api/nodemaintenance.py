@@ -34,15 +34,15 @@ class NodeMaintenancePhase(StrEnum):
 class NodeMaintenanceConditionType(StrEnum):
     """The condition types in the status. The Node Maintenance Operator has none of them."""
 
-    LEASED = "Leased"
-    CORDONED = "Cordoned"
-    DRAINED = "Drained"
-    FAILED = "Failed"
-    WITHIN_BUDGET = "WithinBudget"  # only with a budget
+    LEASED = "Leased"  # the maintenance holds the lease of the node
+    CORDONED = "Cordoned"  # the node is cordoned and tainted for the maintenance
+    DRAINED = "Drained"  # all pods have left the node
+    FAILED = "Failed"  # the maintenance cannot continue by itself
+    WITHIN_BUDGET = "WithinBudget"  # the budget allows the node to be unavailable; only with a budget
     # kstatus, Flux, `kubectl wait` and others read these. The last two are present only while they are true.
-    READY = "Ready"
-    RECONCILING = "Reconciling"
-    STALLED = "Stalled"
+    READY = "Ready"  # the node is drained
+    RECONCILING = "Reconciling"  # the maintenance is in progress; present only while True
+    STALLED = "Stalled"  # a person must act; present only while True
 
 
 class RecoverySpec(Base, frozen=True):

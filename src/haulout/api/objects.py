@@ -14,6 +14,7 @@ API write the ID of a machine in different ways: `oci://ocid1.instance…` and `
 
 import re
 from datetime import datetime
+from enum import StrEnum
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -89,6 +90,15 @@ class Object(Base, frozen=True):
 def object_key(name: str, namespace: str | None = None) -> str:
     """Return the key of an object in caches and queues: `namespace/name`, or the name."""
     return f"{namespace}/{name}" if namespace else name
+
+
+class NodeConditionType(StrEnum):
+    """The types of node conditions of KEP-5683; `kubernetes/api/core/v1` has them from 1.37 on."""
+
+    PLANNED = "MaintenancePlanned"  # maintenance of the node is planned
+    DRAINING = "DrainInProgress"  # the node is being drained
+    DRAINED = "Drained"  # the node is drained
+    IN_PROGRESS = "MaintenanceInProgress"  # the node is in maintenance
 
 
 class Condition(Base, frozen=True):

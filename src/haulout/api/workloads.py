@@ -15,11 +15,12 @@ from typing import NamedTuple
 
 import msgspec
 
+from haulout.api import annotations
 from haulout.api.objects import Base, Node, Object
 from haulout.api.resources import Resource
 from haulout.errors import HauloutError
 
-WORKLOADS_ANNOTATION = "haulout.dev/workloads-before"
+WORKLOADS_ANNOTATION = annotations.WORKLOADS_BEFORE
 MAX_BYTES = 64 * 1024  # of a record; Kubernetes allows 256 KiB for all annotations of an object
 # Among some hundreds of pods a collision of 32 bits is negligible. It would only end the wait for one workload early.
 _HASH_BYTES = 4

@@ -13,6 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from haulout.api.objects import Node
+from haulout.api.reasons import OperatorEventReason
 from haulout.app.operator_events import OperatorEvents
 from haulout.controllers.esx.decision import HostState
 from haulout.controllers.esx.settings import EsxSettings
@@ -145,7 +146,7 @@ async def run_esx(
         own_node=own_node,
         namespace=operator_events.namespace,
     )
-    report = partial(operator_events.warn, reason="EsxFailed", action="RunEsx")
+    report = partial(operator_events.warn, reason=OperatorEventReason.ESX_FAILED, action="RunEsx")
     await esx.supervisor.run(work, client=client, report=report)
 
 

@@ -13,6 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from haulout.api.objects import Node
+from haulout.api.reasons import OperatorEventReason
 from haulout.app.operator_events import OperatorEvents
 from haulout.compat import openstack_config
 from haulout.controllers.kubernikus.nova import Nova
@@ -127,7 +128,7 @@ async def run_kubernikus(
         own_node=own_node,
         namespace=operator_events.namespace,
     )
-    report = partial(operator_events.warn, reason="KubernikusFailed", action="RunKubernikus")
+    report = partial(operator_events.warn, reason=OperatorEventReason.KUBERNIKUS_FAILED, action="RunKubernikus")
     await kubernikus.supervisor.run(work, client=client, report=report)
 
 

@@ -31,6 +31,7 @@ from haulout.api.machinemaintenance import (
 from haulout.api.maintenancenotice import MAINTENANCE_NOTICES, MaintenanceKind
 from haulout.api.objects import Node
 from haulout.api.openshift import MACHINE_OF_NODE, MACHINE_SETS, MACHINES
+from haulout.api.reasons import OperatorEventReason
 from haulout.api.resources import Resource
 from haulout.app.operator_events import OperatorEvents
 from haulout.controllers.machines.desired_maintenance import NoticeFilter
@@ -140,7 +141,7 @@ async def run_machines(
 ) -> None:
     """Replace Machines, restarting after failures, until cancelled; the caller runs the informer `nodes`."""
     work = partial(replace_machines, client, machines, identity=identity, nodes=nodes)
-    report = partial(operator_events.warn, reason="MachinesFailed", action="RunMachines")
+    report = partial(operator_events.warn, reason=OperatorEventReason.MACHINES_FAILED, action="RunMachines")
     await machines.supervisor.run(work, client=client, report=report)
 
 

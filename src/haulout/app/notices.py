@@ -18,6 +18,7 @@ from functools import partial
 
 from haulout.api.maintenancenotice import MAINTENANCE_NOTICES, MaintenanceNotice
 from haulout.api.objects import Node
+from haulout.api.reasons import OperatorEventReason
 from haulout.app.leases import lease_advice
 from haulout.app.notice_metrics import NoticeMetrics
 from haulout.app.operator_events import OperatorEvents
@@ -58,7 +59,9 @@ class QuarantineEvents:
         quarantine.on_quarantined = self._on_quarantined
         while True:
             note = await self._pending.get()
-            await self._operator_events.warn(note, reason="NoticeUnreadable", action="ReadCloudEvents")
+            await self._operator_events.warn(
+                note, reason=OperatorEventReason.NOTICE_UNREADABLE, action="ReadCloudEvents"
+            )
 
     def _on_quarantined(self, message: QuarantinedMessage) -> None:
         now = self._clock.monotonic()
@@ -327,4 +330,4 @@ class _NoticesRunner:
 
     async def report(self, note: str) -> None:
         """Send a warning event."""
-        await self._operator_events.warn(note, reason="NoticesFailed", action="RunNotices")
+        await self._operator_events.warn(note, reason=OperatorEventReason.NOTICES_FAILED, action="RunNotices")

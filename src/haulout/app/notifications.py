@@ -8,6 +8,7 @@ from collections.abc import Iterable
 
 from haulout.api.maintenancenotice import MAINTENANCE_NOTICES, MaintenanceNotice
 from haulout.api.nodemaintenance import NODE_MAINTENANCES, NodeMaintenance
+from haulout.api.reasons import OperatorEventReason
 from haulout.app.notices import NoticesComponent
 from haulout.app.operator_events import OperatorEvents
 from haulout.app.profiles import ProfilesComponent
@@ -57,7 +58,7 @@ async def run_notifications(
                 unsubscribe()
 
     async def report(note: str) -> None:
-        await operator_events.warn(note, reason="NotificationsFailed", action="Notify")
+        await operator_events.warn(note, reason=OperatorEventReason.NOTIFICATIONS_FAILED, action="Notify")
 
     await profiles.notifications_supervisor.run(work, client=client, report=report)
 

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING
 from haulout.api.maintenancenotice import MaintenanceNotice
 from haulout.api.objects import Node
 from haulout.api.openshift import MACHINE_OF_NODE
+from haulout.api.reasons import OperatorEventReason
 from haulout.app.dashboard import run_dashboard
 from haulout.app.esx import EsxComponent, run_esx
 from haulout.app.http_endpoints import serve_secure_metrics
@@ -366,7 +367,7 @@ async def _run_profiles(
         )
 
     async def report(note: str) -> None:
-        await operator_events.warn(note, reason="ProfilesFailed", action="RunProfiles")
+        await operator_events.warn(note, reason=OperatorEventReason.PROFILES_FAILED, action="RunProfiles")
 
     await profiles.supervisor.run(work, client=client, report=report)
 

@@ -5,6 +5,7 @@ Events about cluster-scoped objects such as namespaces are stored in the namespa
 
 import logging
 
+from haulout.api.reasons import OperatorEventReason
 from haulout.api.resources import NAMESPACES
 from haulout.errors import KubeError, LeadershipLost
 from haulout.kube.client import Client
@@ -23,7 +24,7 @@ class OperatorEvents:
 
     async def warn_of_history(self, note: str) -> None:
         """Warn that the history of nodes cannot be written because permissions are missing."""
-        await self.warn(note, reason="HistoryForbidden", action="WriteHistory")
+        await self.warn(note, reason=OperatorEventReason.HISTORY_FORBIDDEN, action="WriteHistory")
 
     async def warn(self, note: str, *, reason: str, action: str) -> None:
         """Send a warning event; if that fails, log it instead."""

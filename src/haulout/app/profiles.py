@@ -23,6 +23,7 @@ from typing import Any
 
 from haulout.api.maintenancenotice import MaintenanceNotice
 from haulout.api.objects import Node, RawObject
+from haulout.api.reasons import OperatorEventReason
 from haulout.app.leases import PROFILES_LEASE
 from haulout.app.operator_events import OperatorEvents
 from haulout.app.permissions import RECHECK_INTERVAL, MissingPermissions
@@ -332,7 +333,9 @@ async def _apply_configuration(
             reported_problem = file.problem
             if reported_problem is not None:
                 note = f"{reported_problem}; the last good configuration stays in force"
-                await operator_events.warn(note, reason="ConfigurationRefused", action="LoadConfiguration")
+                await operator_events.warn(
+                    note, reason=OperatorEventReason.CONFIGURATION_REFUSED, action="LoadConfiguration"
+                )
         await file.wait_for_change(timeout=RECHECK_INTERVAL if missing_permissions.missing else None)
 
 

@@ -28,6 +28,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from haulout.api import annotations
 from haulout.api.objects import Node, RawObject
 from haulout.api.resources import NODES
 from haulout.budget.unavailable_nodes import MaintenanceCause, is_under_maintenance_by
@@ -42,7 +43,7 @@ from haulout.kube.slot_ledger import CONFIG_MAPS, Slot, SlotLedger, SlotLimit, l
 log = logging.getLogger(__name__)
 
 LEDGER = "nodes-in-maintenance"
-SLOT_WITHDRAWN_ANNOTATION = "haulout.dev/slot-withdrawn"  # set and removed at once
+SLOT_WITHDRAWN_ANNOTATION = annotations.SLOT_WITHDRAWN  # set and removed at once
 UNUSED_AFTER = timedelta(seconds=15)  # as long as a leader's lease: after that the owner is probably dead
 # No event tells when an owner has made its write or has died.
 _RETRY_AFTER = timedelta(seconds=2)

@@ -24,6 +24,7 @@ from typing import Literal
 
 import msgspec
 
+from haulout.api import annotations
 from haulout.api.objects import Condition, Node
 from haulout.core.clock import Clock
 from haulout.drain import cordon
@@ -31,9 +32,9 @@ from haulout.drain.cordon import InvalidCordonAnnotation
 
 STATE_LABEL = "cloud.sap/maintenance-state"
 IN_MAINTENANCE: Literal["in-maintenance"] = "in-maintenance"
-TRANSITIONS_ANNOTATION = "haulout.dev/transitions"  # annotation with the transitions that a profile has begun
+TRANSITIONS_ANNOTATION = annotations.TRANSITIONS  # annotation with the transitions that a profile has begun
 # Annotation with the names of ended NodeMaintenances whose workloads recover.
-RECOVERING_ANNOTATION = "haulout.dev/recovering"
+RECOVERING_ANNOTATION = annotations.RECOVERING
 NODE_MAINTENANCE_OWNER_PREFIX = "NodeMaintenance/"  # prefix of cordon owners
 PROFILE_OWNER_PREFIX = "profile/"  # prefix of cordon owners
 DELETE_NODE_OWNER = "Kubernikus/delete-node"  # a cordon owner

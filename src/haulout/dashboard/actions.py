@@ -19,11 +19,12 @@ from dataclasses import dataclass
 from datetime import UTC, timedelta
 from http import HTTPStatus
 
-from haulout.api import hold
+from haulout.api import annotations, hold
 from haulout.api.maintenancenotice import MAINTENANCE_NOTICES, NoticeStage, phase_at
 from haulout.api.maintenancerecord import Entry, NewEntry, truncate
 from haulout.api.nodemaintenance import NODE_MAINTENANCES
 from haulout.api.objects import Node, RawObject
+from haulout.api.reasons import DashboardEventReason
 from haulout.api.resources import NODES
 from haulout.controllers.notices.cancellation import cancel_objection, stage_patch
 from haulout.controllers.profiles.config.model import Configuration
@@ -57,7 +58,7 @@ from haulout.kube.recorder import EventRecorder, object_reference
 
 log = logging.getLogger(__name__)
 
-REPORTER = "haulout.dev/dashboard"
+REPORTER = annotations.DASHBOARD_REPORTER
 _FLUSH_TIMEOUT = timedelta(seconds=2)
 _MAX_NAME_LENGTH = 200
 _quote = shlex.quote
@@ -171,7 +172,7 @@ class ActionExecutor:
             node=node,
             object=f"NodeMaintenance/{created.name}",
             result="created",
-            event_reason="MaintenanceCreated",
+            event_reason=DashboardEventReason.MAINTENANCE_CREATED,
         )
 
     async def _existing_maintenance(self, node: Node) -> ActionResult:
@@ -216,7 +217,7 @@ class ActionExecutor:
             node=await self._find_node(found.node),
             object=f"NodeMaintenance/{found.name}",
             result="cancelled",
-            event_reason="Cancelled",
+            event_reason=DashboardEventReason.CANCELLED,
         )
 
     async def _cancel_notice(self, action: Action, user: UserClient) -> ActionResult:
@@ -237,7 +238,7 @@ class ActionExecutor:
             node=await self._find_node(notice.node),
             object=f"MaintenanceNotice/{notice.name}",
             result="cancelled",
-            event_reason="Cancelled",
+            event_reason=DashboardEventReason.CANCELLED,
         )
 
     async def _approve(self, action: Action, user: UserClient) -> ActionResult:
@@ -262,7 +263,7 @@ class ActionExecutor:
             node=node,
             object=f"profile/{action.profile}",
             result=f"approved: {found.change}",
-            event_reason="Approved",
+            event_reason=DashboardEventReason.APPROVED,
         )
 
     async def _hold(self, action: Action, user: UserClient) -> ActionResult:
@@ -280,7 +281,7 @@ class ActionExecutor:
             node=node,
             object="hold",
             result="held",
-            event_reason="Held",
+            event_reason=DashboardEventReason.HELD,
         )
 
     async def _release(self, action: Action, user: UserClient) -> ActionResult:
@@ -290,7 +291,9 @@ class ActionExecutor:
             return ActionResult(response=ActionResponse(message=f"{node.name} is not held.", command=command))
         await self._patch_node(node, {"metadata": {"annotations": {hold.ANNOTATION: None}}}, user)
         response = ActionResponse(message=f"Maintenance may begin on {node.name} again.", command=command)
-        return ActionResult(response=response, node=node, object="hold", result="released", event_reason="Released")
+        return ActionResult(
+            response=response, node=node, object="hold", result="released", event_reason=DashboardEventReason.RELEASED
+        )
 
     async def _patch_node(self, node: Node, change: RawObject, user: UserClient) -> None:
         """Patch a node with its uid as precondition, but without resourceVersion: concurrent changes do not matter."""
@@ -322,9 +325,7 @@ class ActionExecutor:
         why = f" ({action.reason})" if action.reason else ""
         note = f"{user.name}, from the dashboard: {result.response.message}{why}"
         node_reference = object_reference(NODES, result.node)
-        events.event(
-            node_reference, reason=f"{result.event_reason}FromDashboard", note=note, action=action.action.title()
-        )
+        events.event(node_reference, reason=result.event_reason, note=note, action=action.action.title())
         await asyncio.gather(writer.flush(_FLUSH_TIMEOUT), events.flush(_FLUSH_TIMEOUT))
 
 

@@ -33,11 +33,12 @@ from datetime import UTC, datetime
 
 import msgspec
 
+from haulout.api import annotations
 from haulout.api.objects import Base, Node, RawObject, Taint
 from haulout.errors import HauloutError
 
-CORDON_ANNOTATION = "haulout.dev/cordon"
-CORDON_BACKUP_ANNOTATION = "haulout.dev/cordon-backup"
+CORDON_ANNOTATION = annotations.CORDON
+CORDON_BACKUP_ANNOTATION = annotations.CORDON_BACKUP
 # Taint and label are those of the medik8s Node Maintenance Operator, because its remediators and its users look for
 # them.
 DRAIN_TAINT = Taint(key="medik8s.io/drain", effect="NoSchedule")

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
+from haulout.api import annotations
 from haulout.api.evictionrequest import (
     EVICTED,
     EVICTION_REQUESTS,
@@ -48,8 +49,8 @@ from haulout.kube.informer import Informer, as_is, revision
 from haulout.kube.patches import merge_patch
 from haulout.kube.reflector import ListWatch
 
-REQUESTER = "haulout.dev/drain"
-OWNER_LABEL = "haulout.dev/drain-owner"
+REQUESTER = annotations.DRAIN
+OWNER_LABEL = annotations.DRAIN_OWNER
 
 _BY_POD = "pod"
 _LABEL_VALUE = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")

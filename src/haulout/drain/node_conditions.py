@@ -13,19 +13,10 @@ from collections.abc import Mapping
 from datetime import datetime
 from enum import StrEnum
 
-from haulout.api.objects import Condition, Node, RawObject
+from haulout.api.objects import Condition, Node, NodeConditionType, RawObject
 from haulout.core.timestamps import whole_seconds
 
 MESSAGE_PREFIX = "Haulout: "
-
-
-class NodeConditionType(StrEnum):
-    """The condition types; `kubernetes/api/core/v1` has them from 1.37 on."""
-
-    PLANNED = "MaintenancePlanned"
-    DRAINING = "DrainInProgress"
-    DRAINED = "Drained"
-    IN_PROGRESS = "MaintenanceInProgress"
 
 
 class LifecycleState(StrEnum):

@@ -10,6 +10,7 @@ the time of the cordon, which the node's annotation contains, is part of the eve
 from typing import NamedTuple
 
 from haulout.api.objects import Node, Pod
+from haulout.api.reasons import PodEventReason
 from haulout.api.resources import NODES, PODS
 from haulout.drain.cordon import InvalidCordonAnnotation, cordon_of
 from haulout.drain.escalation import EscalationStep
@@ -23,12 +24,12 @@ class _PodEvent(NamedTuple):
 
 
 _EVENTS = {
-    EscalationStep.EVICT: _PodEvent("Normal", "Evicting", "Evicting pod during node drain"),
+    EscalationStep.EVICT: _PodEvent("Normal", PodEventReason.EVICTING, "Evicting pod during node drain"),
     EscalationStep.DELETE: _PodEvent(
-        "Warning", "Deleting", "Deleting pod during node drain, bypassing PodDisruptionBudgets"
+        "Warning", PodEventReason.DELETING, "Deleting pod during node drain, bypassing PodDisruptionBudgets"
     ),
     EscalationStep.FORCE_DELETE: _PodEvent(
-        "Normal", "ForceDeleting", "Force deleting pod that exceeded grace period during node drain"
+        "Normal", PodEventReason.FORCE_DELETING, "Force deleting pod that exceeded grace period during node drain"
     ),
 }
 

@@ -31,6 +31,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from haulout.api import annotations
 from haulout.api.objects import Base, Object
 from haulout.api.resources import EVENTS, Resource
 from haulout.core.backoff import Backoff
@@ -109,7 +110,7 @@ class EventRecorder:
         client: Client,
         *,
         instance: str,
-        controller: str = "haulout.dev/operator",
+        controller: str = annotations.OPERATOR_REPORTER,
         capacity: int = 1000,
         is_throttled: bool = True,
     ) -> None:

@@ -30,6 +30,7 @@ from haulout.api.objects import (
     UndecodableObject,
     WatchEvent,
 )
+from haulout.api.reasons import AdmissionReason
 from haulout.errors import ApiError, LimitExceeded, MalformedResponse
 from haulout.kube.transport import DecodedEvent, Response
 
@@ -339,4 +340,9 @@ def admission_failure_of(error: BaseException) -> AdmissionFailure | None:
 
 def condition_reason(error: BaseException) -> str:
     """Return the reason of an error for conditions and events; empty if it has no reason of its own."""
-    return error.REASON if isinstance(error, errors.AdmissionDenied | errors.AdmissionWebhookUnavailable) else ""
+    match error:
+        case errors.AdmissionDenied():
+            return AdmissionReason.ADMISSION_DENIED
+        case errors.AdmissionWebhookUnavailable():
+            return AdmissionReason.ADMISSION_WEBHOOK_UNAVAILABLE
+    return ""

@@ -51,7 +51,7 @@ def a_moved_notice(now: datetime) -> Notice:
         rescheduled="aws agreed to another time, within the window night of profile os",
         history=(
             NoticeHistoryEntry(
-                time=now - 2 * _HOUR, reporter="aws", message="RescheduleAgreed: moved by 9h into the window night"
+                time=now - 2 * _HOUR, reporter="aws", message="RescheduleAccepted: moved by 9h into the window night"
             ),
             NoticeHistoryEntry(
                 time=now - 3 * _HOUR,

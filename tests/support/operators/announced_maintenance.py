@@ -10,13 +10,12 @@ from pathlib import Path
 from haulout.api import maintenancerecord
 from haulout.api.maintenancenotice import MaintenanceKind, NoticeCondition, NoticeStage, definition
 from haulout.api.notice_reports import MaintenancePlan, NoticeReport
-from haulout.api.objects import RawObject
+from haulout.api.objects import NodeConditionType, RawObject
 from haulout.app.notices import NoticesComponent
 from haulout.app.operator import OperatorSettings, run_operator
 from haulout.app.profiles import ProfilesComponent
 from haulout.app.profiles_file import ProfilesFile
 from haulout.core.timestamps import micro_time
-from haulout.drain.node_conditions import NodeConditionType
 from haulout.kube.client import Client
 from haulout.providers.notice_writer import NoticeWriter
 from haulout_sandbox.apiserver import Write

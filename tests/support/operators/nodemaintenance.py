@@ -18,7 +18,7 @@ from haulout.api.nodemaintenance import (
     NodeMaintenanceConditionType,
     custom_resource_definition,
 )
-from haulout.api.objects import RawObject
+from haulout.api.objects import NodeConditionType, RawObject
 from haulout.app.manifests import operator_manifests
 from haulout.app.manifests.operator_manifests import Installation
 from haulout.budget.slots import SLOT_WITHDRAWN_ANNOTATION
@@ -28,7 +28,6 @@ from haulout.controllers.nodemaintenance.controller import NodeMaintenanceContro
 from haulout.controllers.nodemaintenance.node_cordon import CORDON_REQUEST, DRAIN_TAINT, OWNER_PREFIX
 from haulout.controllers.nodemaintenance.settings import NodeMaintenanceSettings
 from haulout.drain import cordon
-from haulout.drain.node_conditions import NodeConditionType
 from haulout.history.writer import HistoryWriter
 from haulout.kube.client import Client
 from haulout.kube.patches import merge_patch

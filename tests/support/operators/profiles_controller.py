@@ -16,7 +16,7 @@ from typing import Any
 
 from haulout.api import workloads
 from haulout.api.maintenancenotice import MaintenanceNotice
-from haulout.api.objects import Lease, RawObject, object_key
+from haulout.api.objects import Lease, NodeConditionType, RawObject, object_key
 from haulout.api.resources import LEASES
 from haulout.api.workloads import EvictedWorkload, WorkloadRecord
 from haulout.budget.budget_check import WaitingList
@@ -40,7 +40,6 @@ from haulout.controllers.profiles.view import topics
 from haulout.controllers.profiles.view.node_index import NodeIndex
 from haulout.controllers.profiles.view.scheduling import NodeCapacity
 from haulout.drain import cordon
-from haulout.drain.node_conditions import NodeConditionType
 from haulout.history.writer import HistoryWriter
 from haulout.kube.client import Client
 from haulout.kube.informer import Informer, as_is

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from haulout.api.maintenancenotice import NoticeCondition, NoticeStage
+from haulout.api.objects import NodeConditionType
 from haulout.app import permissions
 from haulout.app.http_endpoints import ProfilesLeader
 from haulout.app.leases import LEADER_LEASE, PROFILES_LEASE
@@ -19,7 +20,6 @@ from haulout.controllers.profiles.controller import ProfilesController
 from haulout.controllers.profiles.plugins.registry import registries
 from haulout.core.clock import Clock
 from haulout.dashboard.leader_client import NoLeader
-from haulout.drain.node_conditions import NodeConditionType
 from haulout.kube import rbac
 from support.clusters.cluster_plan import ClusterPlan, a_cluster
 from support.clusters.live_cluster import SandboxCluster

@@ -298,7 +298,7 @@ async def test_the_dashboard_of_a_replica_that_does_not_lead_shows_what_the_lead
             summary = await answer.json()
             assert (summary["leader"]["identity"], summary["total"]) == ("haulout-1_x", 1)
         async with session.get("/api/v2/nodes/n1") as answer:
-            assert (await answer.json())["tile"]["name"] == "n1"
+            assert (await answer.json())["summary"]["name"] == "n1"
         async with session.get("/api/v2/events") as answer:
             assert (await answer.content.readline()) == b"event: hello\n"
             world.api.put(a_node("n2"))

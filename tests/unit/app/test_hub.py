@@ -90,11 +90,11 @@ async def test_it_tells_how_it_stands(world: HubClusters) -> None:
         [trouble] = vitals.troubles()
         assert trouble.startswith("cluster a/test cannot be reached: ")
         text = told_in_numbers(vitals)
-        assert 'haulout_hub_clusters{reach="unreachable"} 1' in text
+        assert 'haulout_hub_clusters{connection="unreachable"} 1' in text
         assert 'haulout_hub_clusters_by_state{state="in-maintenance"} 1' in text
         assert 'haulout_hub_clusters_by_state{state="idle"} 1' in text
-        assert 'haulout_hub_machines{why="deletion",approved="false"} 1' in text
-        assert 'haulout_hub_longest_wait_seconds{why="deletion"} 120' in text
+        assert 'haulout_hub_machines{request="deletion",approved="false"} 1' in text
+        assert 'haulout_hub_longest_wait_seconds{request="deletion"} 120' in text
         assert 'haulout_hub_events_total{reason="DeletionRequested"} 1' in text
         assert f'leader_election_master_status{{name="{EXTENSION_LEASE}"}} 1' in text
     text = told_in_numbers(vitals)

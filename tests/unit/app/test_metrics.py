@@ -166,7 +166,7 @@ async def test_where_all_is_well_numbers_say_so_and_no_alert_does(clock: Clock, 
         assert story.value("haulout_drain_duration_seconds_count", controller="nodemaintenance", result="Drained") == 1
         assert story.value("haulout_drain_duration_seconds_count", controller="profiles", result="Drained") == 1
         assert 0 < story.value("haulout_drain_duration_seconds_sum", controller="nodemaintenance") < 60
-        assert story.value("haulout_drain_pods_total", how="evict") >= 2
+        assert story.value("haulout_drain_pods_total", method="evict") >= 2
         assert story.value("haulout_drains_running") == 0
         assert story.value("haulout_nodes") == 6
         assert story.value("haulout_nodes_unavailable") == 2

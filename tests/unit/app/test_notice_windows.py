@@ -84,7 +84,7 @@ async def test_a_cloud_moves_its_maintenance_into_the_window_of_the_profile_whic
         assert town.api.get("nodes", "n1")["spec"].get("unschedulable")
         conditions = {it["type"]: it for it in notice()["status"]["conditions"]}
         assert (conditions["OnTime"]["status"], conditions["OnTime"]["reason"]) == ("True", "Empty")
-        assert conditions["Rescheduled"]["reason"] == "Agreed"
+        assert conditions["Rescheduled"]["reason"] == "Accepted"
 
 
 async def test_of_a_node_whose_profiles_do_not_go_by_notices_nobody_says_that_it_will_be_emptied(

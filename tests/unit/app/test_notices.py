@@ -165,7 +165,7 @@ async def test_a_successor_goes_on_with_notices_and_listens_to_clouds(clock: Clo
         await town.wait_until(becomes(town, "cloud-e1", NoticePhase.DUE))
         cloud.report("e2", at=clock.now(), node_name="n1", plan=MaintenancePlan(start=clock.now() + DAY))
         await town.wait_until(becomes(town, "cloud-e2", NoticePhase.PLANNED))
-        history = [it["what"] for it in status(town, "cloud-e1")["history"]]
+        history = [it["message"] for it in status(town, "cloud-e1")["history"]]
         assert len(history) == len(set(history))
 
 

@@ -392,7 +392,9 @@ def test_a_kill_that_is_refused_is_tried_again_after_a_while() -> None:
     plan = decide_for(pod, memory=memory, policy=LADDER, at=late)
     assert plan.actions == ()
     assert plan.requeue_at == late + 5 * SECOND
-    assert requested_pods(decide_for(pod, memory=memory, policy=LADDER, at=late + 5 * SECOND)) == [("kill", "cart-0")]
+    assert requested_pods(decide_for(pod, memory=memory, policy=LADDER, at=late + 5 * SECOND)) == [
+        ("force-delete", "cart-0")
+    ]
 
 
 def test_the_deadline_ends_it_with_all_that_is_left() -> None:

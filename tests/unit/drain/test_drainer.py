@@ -552,7 +552,7 @@ async def test_a_blocked_pod_is_deleted_and_a_hanging_one_killed_on_time(clock: 
         assert (await running).is_drained
         assert len(town.evicted_pods()) > 10
         # Each is told once, though it was asked again and again.
-        assert asked == [("cart-00", "evict"), ("hang-00", "evict"), ("hang-00", "kill"), ("cart-00", "delete")]
+        assert asked == [("cart-00", "evict"), ("hang-00", "evict"), ("hang-00", "force-delete"), ("cart-00", "delete")]
         gone = {it.path.rpartition("/")[2]: it.written_at - began for it in town.api.history if it.after is None}
         assert timedelta(minutes=5) <= gone["hang-00"] < timedelta(minutes=5, seconds=2)
         assert timedelta(minutes=10) <= gone["cart-00"] < timedelta(minutes=10, seconds=3)

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from haulout.api.objects import Node, RawObject
-from haulout.drain.node_conditions import LifecycleState, NodeConditionType, conditions_patch
+from haulout.api.objects import Node, NodeConditionType, RawObject
+from haulout.drain.node_conditions import LifecycleState, conditions_patch
 
 NOW = datetime(2026, 1, 5, 9, tzinfo=UTC)
 LATER = NOW + timedelta(minutes=5)

@@ -30,6 +30,7 @@ from haulout.api.clusterapi import (
     TRUE,
 )
 from haulout.api.objects import Node
+from haulout.api.reasons import HubEventReason
 from haulout.controllers.clusterapi import messages
 from haulout.controllers.clusterapi.machine_deletion import decide_deletion, decide_unmanaged, decide_without_node
 from haulout.controllers.clusterapi.machine_maintenance import decide_maintenance
@@ -148,7 +149,11 @@ def _opted_out(observation: Observation) -> Decision:
     if machine.node and not observation.is_node_known and observation.unreachable_since is None:
         return Decision(is_settled=False)
     change = metadata_change(machine, annotations=_RELEASED, checks_resource_version=True)
-    events = (PendingEvent(reason="OptedOut", note=messages.OPTED_OUT),) if PRE_DRAIN_HOOK in change.annotations else ()
+    events = (
+        (PendingEvent(reason=HubEventReason.OPTED_OUT, note=messages.OPTED_OUT),)
+        if PRE_DRAIN_HOOK in change.annotations
+        else ()
+    )
     is_settled = observation.is_node_known or not machine.node
     return Decision(node=_remove_all(observation.node), machine=change, events=events, is_settled=is_settled)
 

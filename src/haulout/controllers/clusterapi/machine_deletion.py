@@ -9,6 +9,7 @@ from datetime import datetime
 
 from haulout.api.clusterapi import APPROVE_DELETION, MACHINE_DELETED, PRE_DRAIN_HOOK, PRE_DRAIN_HOOK_OWNER, TRUE
 from haulout.api.objects import Node
+from haulout.api.reasons import HubEventReason
 from haulout.controllers.clusterapi import messages
 from haulout.controllers.clusterapi.messages import is_requested, pending_decision, request_status, with_status_event
 from haulout.controllers.clusterapi.observation import (
@@ -76,7 +77,9 @@ def _decide_like_predecessor(observation: Observation, node: Node, *, is_approve
     if release is not None:
         part = _release(observation, release)
     elif observation.budget_refusal and not requested:
-        return with_status_event(_hold(observation, observation.budget_refusal), "ClusterBudgetExhausted")
+        return with_status_event(
+            _hold(observation, observation.budget_refusal), HubEventReason.CLUSTER_BUDGET_EXHAUSTED
+        )
     else:
         part = _hold(observation, messages.waiting_for_approval(node, APPROVE_DELETION), since=since)
     is_new = not requested and release is None
@@ -110,10 +113,14 @@ def _not_requested(observation: Observation, node: Node, *, is_approved: bool) -
         return _release(observation, release)
     if is_old_approval:
         reason = messages.old_approval(node, APPROVE_DELETION)
-        part = with_status_event(_hold(observation, reason, since=since), "StaleApproval", is_warning=True)
+        part = with_status_event(
+            _hold(observation, reason, since=since), HubEventReason.STALE_APPROVAL, is_warning=True
+        )
         return replace(part, node_labels=_NO_REQUEST_LABEL, node_annotations=_NO_REQUEST_ANNOTATION)
     if observation.budget_refusal:
-        return with_status_event(_hold(observation, observation.budget_refusal), "ClusterBudgetExhausted")
+        return with_status_event(
+            _hold(observation, observation.budget_refusal), HubEventReason.CLUSTER_BUDGET_EXHAUSTED
+        )
     request = NodeRequest(machine=observation.machine.uid, since=observation.now)
     labels: dict[str, str | None] = {MACHINE_DELETED: TRUE} | ({APPROVE_DELETION: None} if is_approved else {})
     return replace(
@@ -127,7 +134,9 @@ def _not_requested(observation: Observation, node: Node, *, is_approved: bool) -
 
 
 def _request_event(observation: Observation, node: Node) -> PendingEvent:
-    return PendingEvent(reason="DeletionRequested", note=messages.deletion_requested(observation, node), on_node=True)
+    return PendingEvent(
+        reason=HubEventReason.DELETION_REQUESTED, note=messages.deletion_requested(observation, node), on_node=True
+    )
 
 
 def _release_without_approval(observation: Observation, *, since: datetime | None) -> ReleaseReason | None:

@@ -32,6 +32,7 @@ import msgspec
 from haulout.api import clusterapi
 from haulout.api.clusterapi import GROUP, Cluster, Machine, MachineDrainRule, MachineDrainRuleMachineSelector
 from haulout.api.objects import RawObject
+from haulout.api.reasons import HubEventReason
 from haulout.api.resources import Resource
 from haulout.core.backoff import Backoff
 from haulout.errors import KubeError
@@ -123,7 +124,9 @@ class MachineDrainRuleInformer:
             self._reported[machine.key] = problem
             note = f"a drain of its node cannot evict all pods: {problem}"
             regarding = object_reference(clusterapi.machine_resource(version), machine)
-            self._events.event(regarding, reason="DrainRuleUnreadable", note=note, action="Drain", type="Warning")
+            self._events.event(
+                regarding, reason=HubEventReason.DRAIN_RULE_UNREADABLE, note=note, action="Drain", type="Warning"
+            )
 
 
 """Of the annotation. All annotations of an object together may have 256 KiB, and other people's are among them."""

@@ -9,6 +9,7 @@ from datetime import datetime
 
 from haulout.api.clusterapi import APPROVE_MAINTENANCE, APPROVED, MACHINE_MAINTENANCE, MAINTENANCE, REQUESTED, TRUE
 from haulout.api.objects import Node
+from haulout.api.reasons import HubEventReason
 from haulout.controllers.clusterapi import messages
 from haulout.controllers.clusterapi.messages import is_requested, pending_decision, request_status, with_status_event
 from haulout.controllers.clusterapi.observation import (
@@ -65,7 +66,7 @@ def _decide_like_predecessor(
     no_approval_annotation: DesiredValues = {APPROVED_REQUEST: None}
     if requested_state == REQUESTED and not is_approved and observation.budget_refusal and not requested:
         return replace(
-            with_status_event(_wait(observation, observation.budget_refusal), "ClusterBudgetExhausted"),
+            with_status_event(_wait(observation, observation.budget_refusal), HubEventReason.CLUSTER_BUDGET_EXHAUSTED),
             machine_annotations=no_approval_annotation,
         )
     if requested_state == APPROVED or is_approved:
@@ -116,7 +117,9 @@ def _withdraw(observation: Observation, node: Node) -> PartialDecision:
         node_annotations=_NO_REQUEST_ANNOTATION,
         events=(
             PendingEvent(
-                reason="MaintenanceRequestedAgain", note=messages.maintenance_requested_again(node), on_node=True
+                reason=HubEventReason.MAINTENANCE_REQUESTED_AGAIN,
+                note=messages.maintenance_requested_again(node),
+                on_node=True,
             ),
         ),
     )
@@ -126,10 +129,12 @@ def _not_requested(observation: Observation, node: Node, *, is_approved: bool) -
     clears_old_approval = observation.settings.old_approvals is OldApprovals.CLEAR
     if is_approved and not clears_old_approval:
         reason = messages.old_approval(node, APPROVE_MAINTENANCE)
-        part = with_status_event(_wait(observation, reason), "StaleApproval", is_warning=True)
+        part = with_status_event(_wait(observation, reason), HubEventReason.STALE_APPROVAL, is_warning=True)
         return replace(part, node_labels=_NO_REQUEST_LABEL, node_annotations=_NO_REQUEST_ANNOTATION)
     if observation.budget_refusal:
-        return with_status_event(_wait(observation, observation.budget_refusal), "ClusterBudgetExhausted")
+        return with_status_event(
+            _wait(observation, observation.budget_refusal), HubEventReason.CLUSTER_BUDGET_EXHAUSTED
+        )
     request = NodeRequest(machine=observation.machine.uid, since=observation.now)
     labels: DesiredValues = {APPROVE_MAINTENANCE: None, **_REQUEST_LABEL} if is_approved else _REQUEST_LABEL
     return replace(
@@ -144,12 +149,14 @@ def _not_requested(observation: Observation, node: Node, *, is_approved: bool) -
 
 def _request_event(observation: Observation, node: Node) -> PendingEvent:
     return PendingEvent(
-        reason="MaintenanceRequested", note=messages.maintenance_requested(observation, node), on_node=True
+        reason=HubEventReason.MAINTENANCE_REQUESTED,
+        note=messages.maintenance_requested(observation, node),
+        on_node=True,
     )
 
 
 def _approval_events(node: Node) -> tuple[PendingEvent, ...]:
-    return (PendingEvent(reason="MaintenanceApproved", note=messages.maintenance_approved(node)),)
+    return (PendingEvent(reason=HubEventReason.MAINTENANCE_APPROVED, note=messages.maintenance_approved(node)),)
 
 
 def _wait(observation: Observation, reason: str, *, since: datetime | None = None) -> PartialDecision:

@@ -8,6 +8,7 @@ from datetime import datetime
 
 from haulout.api.clusterapi import ENABLED, MAINTENANCE, MAINTENANCE_STATE, PAUSED, TRUE
 from haulout.api.objects import Node
+from haulout.api.reasons import HubEventReason
 from haulout.controllers.clusterapi.observation import (
     NodeRequest,
     Observation,
@@ -132,7 +133,9 @@ def pending_decision(
     return replace(
         part,
         status_events=(
-            PendingEvent(reason="ApprovalOverdue", note=overdue_message(status.reason, since), is_warning=True),
+            PendingEvent(
+                reason=HubEventReason.APPROVAL_OVERDUE, note=overdue_message(status.reason, since), is_warning=True
+            ),
         ),
     )
 

@@ -41,6 +41,7 @@ from haulout.api.clusterapi import (
 )
 from haulout.api.clusterapi import GROUP as CLUSTER_API
 from haulout.api.objects import Node, object_key
+from haulout.api.reasons import HubEventReason
 from haulout.api.resources import Resource
 from haulout.core.backoff import Backoff
 from haulout.errors import Conflict, KubeError, NotFound
@@ -270,10 +271,13 @@ class Metal3Controller:
         )
         self._hosts.record_write(await self._client.patch(BARE_METAL_HOSTS, host.name, patch, namespace=host.namespace))
         if decision.should_be_off:
-            reason, note = "HostPoweredOff", f"BareMetalHost {host.key} is powered off: {decision.message}"
+            reason, note = (
+                HubEventReason.HOST_POWERED_OFF,
+                f"BareMetalHost {host.key} is powered off: {decision.message}",
+            )
         else:
             reason, note = (
-                "HostPowerOffWithdrawn",
+                HubEventReason.HOST_POWER_OFF_WITHDRAWN,
                 f"BareMetalHost {host.key} may be powered on again: {decision.message}",
             )
         log.info("%s", note)

@@ -13,29 +13,31 @@ from typing import Any
 
 import msgspec
 
+from haulout.api import annotations
 from haulout.api.clusterapi import Machine
 from haulout.api.objects import Base, Node, Object
+from haulout.api.reasons import HubEventReason
 from haulout.controllers.clusterapi.settings import ClusterApiSettings
 from haulout.controllers.clusterapi.status import MachineRequestStatus
 from haulout.kube.patches import Patch, merge_patch
 
 DesiredValues = Mapping[str, str | None]  # by key; None: the key must be absent
 
-DELETION_REQUEST = "haulout.dev/machine-deletion-request"  # annotation of a Node
-MAINTENANCE_REQUEST = "haulout.dev/machine-maintenance-request"  # annotation of a Node
-APPROVED_REQUEST = "haulout.dev/machine-maintenance-approved"  # annotation of a Machine: the approved request
-DELETION_RELEASED = "haulout.dev/machine-deletion-released"  # annotation of a Machine: why its deletion is not held
+DELETION_REQUEST = annotations.MACHINE_DELETION_REQUEST  # annotation of a Node
+MAINTENANCE_REQUEST = annotations.MACHINE_MAINTENANCE_REQUEST  # annotation of a Node
+APPROVED_REQUEST = annotations.MACHINE_MAINTENANCE_APPROVED  # annotation of a Machine: the approved request
+DELETION_RELEASED = annotations.MACHINE_DELETION_RELEASED  # annotation of a Machine: why its deletion is not held
 
 
 class ReleaseReason(StrEnum):
     """Why a deletion is no longer held."""
 
-    APPROVED = "DeletionApproved"
-    TIMED_OUT = "ApprovalTimedOut"
-    CLUSTER_DELETED = "ClusterDeleted"
-    UNREACHABLE = "ClusterUnreachable"
-    NO_NODE = "NoNode"
-    NOT_MANAGED = "NotManaged"
+    APPROVED = HubEventReason.DELETION_APPROVED
+    TIMED_OUT = HubEventReason.APPROVAL_TIMED_OUT
+    CLUSTER_DELETED = HubEventReason.CLUSTER_DELETED
+    UNREACHABLE = HubEventReason.CLUSTER_UNREACHABLE
+    NO_NODE = HubEventReason.NO_NODE
+    NOT_MANAGED = HubEventReason.NOT_MANAGED
 
     @property
     def is_warning(self) -> bool:

@@ -13,6 +13,7 @@ from typing import TypeVar
 
 from haulout.api.clusterapi import CLUSTER_NAME, Cluster, ClusterKey, Machine
 from haulout.api.objects import Node
+from haulout.api.reasons import HubEventReason
 from haulout.api.resources import NODES, Resource
 from haulout.controllers.clusterapi import messages
 from haulout.controllers.clusterapi.cluster_accessor import ClientFactory, ClusterAccessor, strip_node
@@ -273,7 +274,7 @@ class WorkloadCluster:
             nodes.record_write(strip_node(await client.patch(NODES, node.name, change.to_patch(node))))
         except NotFound:
             return
-        event = PendingEvent(reason="RequestWithdrawn", note=messages.machine_gone(node))
+        event = PendingEvent(reason=HubEventReason.REQUEST_WITHDRAWN, note=messages.machine_gone(node))
         log.info("cluster %s: %s", self.key, event.note)
         if self.accessor.events is not None:
             _record_event(self.accessor.events, object_reference(NODES, node), event)

@@ -20,6 +20,7 @@ from enum import StrEnum
 
 from haulout.api.hold import HELD, active_hold
 from haulout.api.objects import Node, RawObject
+from haulout.api.reasons import EsxEventReason
 from haulout.controllers.esx.labels import APPROVED, CORDON_OWNER, INITIATED, SHUTDOWN_REQUESTED, STATE, TRUE, VERSION
 from haulout.controllers.esx.settings import EsxSettings
 from haulout.controllers.esx.vcenter import Host, PowerState, VirtualMachine
@@ -28,7 +29,7 @@ from haulout.drain import cordon
 from haulout.drain.cordon import CordonRequest
 from haulout.drain.policy import DrainPolicy
 
-BEGIN_REASON, END_REASON = "EsxMaintenanceStarted", "EsxMaintenanceEnded"  # event reasons
+BEGIN_REASON, END_REASON = EsxEventReason.ESX_MAINTENANCE_STARTED, EsxEventReason.ESX_MAINTENANCE_ENDED  # event reasons
 
 
 class HostState(StrEnum):
@@ -101,7 +102,7 @@ def decide(observation: Observation, settings: EsxSettings) -> Decision:
             f"{cordon.describe_annotation_damage(observation.node)}, "
             "and is restored: the node stays cordoned for its ESX host"
         )
-        return Decision(change=change, message=message, reason="CordonRestored", is_warning=True)
+        return Decision(change=change, message=message, reason=EsxEventReason.CORDON_RESTORED, is_warning=True)
     if observation.state is HostState.HEALTHY:
         return _decide_power_on(observation, settings) if is_initiated(observation.node) else _NO_ACTION
     if not is_approved(observation.node):
@@ -136,7 +137,7 @@ def _decide_power_on(observation: Observation, settings: EsxSettings) -> Decisio
         return Decision(
             power_action=PowerAction.POWER_ON,
             message=f"{cause}: its virtual machine is powered on",
-            reason="EsxPowerOn",
+            reason=EsxEventReason.ESX_POWER_ON,
         )
     if (
         until := _shutdown_deadline(observation, settings)
@@ -178,7 +179,7 @@ def _decide_shutdown(observation: Observation, settings: EsxSettings) -> Decisio
             f"ESX host {observation.host.name} is {_describe_host_state(observation)}, "
             f"and the drain of the node is blocked: {observation.drain_blocker}"
         )
-        return Decision(drain=drain, message=message, reason="EsxDrainBlocked", is_warning=True)
+        return Decision(drain=drain, message=message, reason=EsxEventReason.ESX_DRAIN_BLOCKED, is_warning=True)
     if not observation.is_drained or observation.machine is None:
         return Decision(drain=drain, requeue_at=observation.drain_blocked_at)
     if observation.machine.power is not PowerState.ON:
@@ -191,11 +192,13 @@ def _decide_power_off(observation: Observation, settings: EsxSettings, drain: Dr
     if requested_at is None or requested_at > observation.now:  # in the future: written with another clock
         change = _annotation_change(observation.node, SHUTDOWN_REQUESTED, micro_time(observation.now))
         message = "the node is empty: its virtual machine is shut down"
-        return Decision(drain=drain, change=change, message=message, reason="EsxShutDown")
+        return Decision(drain=drain, change=change, message=message, reason=EsxEventReason.ESX_SHUT_DOWN)
     until = requested_at + settings.shutdown_timeout
     if observation.now >= until:
         message = "its virtual machine was asked to shut down and still runs: it is powered off"
-        return Decision(drain=drain, power_action=PowerAction.POWER_OFF, message=message, reason="EsxPowerOff")
+        return Decision(
+            drain=drain, power_action=PowerAction.POWER_OFF, message=message, reason=EsxEventReason.ESX_POWER_OFF
+        )
     requeue_at = min(observation.now + settings.shutdown_poll_interval, until)
     power_action = None if observation.shutdown_requested else PowerAction.SHUT_DOWN
     return Decision(

@@ -3,6 +3,7 @@
 All except `SHUTDOWN_REQUESTED` are those of the SAP maintenance-controller, with the same meaning.
 """
 
+from haulout.api import annotations
 from haulout.budget.unavailable_nodes import ESX_OWNER
 
 HOST = "kubernetes.cloud.sap/host"  # a label that others set
@@ -12,7 +13,7 @@ VERSION = "cloud.sap/esx-version"  # a label that we set
 STATE = "cloud.sap/esx-in-maintenance"  # a label that we set: a `HostState`
 APPROVED = "cloud.sap/esx-reboot-ok"  # a label that users and profiles set
 INITIATED = "cloud.sap/esx-reboot-initiated"  # an annotation that we set: the node is in maintenance
-SHUTDOWN_REQUESTED = "haulout.dev/esx-shutdown-requested"  # an annotation that we set: time of the request
+SHUTDOWN_REQUESTED = annotations.ESX_SHUTDOWN_REQUESTED  # an annotation that we set: time of the request
 
 TRUE = "true"
 CORDON_OWNER = ESX_OWNER  # our owner of the node's cordon

@@ -14,6 +14,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from haulout.api.objects import Node
+from haulout.api.reasons import EsxEventReason
 from haulout.controllers.esx import decision
 from haulout.controllers.esx.decision import Decision, HostState, Observation, PowerAction, host_state
 from haulout.controllers.esx.events import EsxEventRecorder
@@ -278,7 +279,7 @@ class ZoneReconciler:
                 without_tools = replace(
                     node_decision,
                     message="its guest cannot be asked to shut down: its virtual machine is powered off",
-                    reason="EsxPowerOff",
+                    reason=EsxEventReason.ESX_POWER_OFF,
                 )
                 return await self._execute_power_action(PowerAction.POWER_OFF, node, machine, without_tools)
             if error.code != INVALID_POWER_STATE:

@@ -15,6 +15,7 @@ from functools import partial
 from haulout.api import hold
 from haulout.api.clusterapi import DRAIN_RULES
 from haulout.api.objects import Node, Pod, RawObject
+from haulout.api.reasons import KubernikusEventReason
 from haulout.api.resources import NODES
 from haulout.budget.cordon_copies import CordonCopies
 from haulout.budget.unavailable_nodes import is_unavailable
@@ -183,7 +184,7 @@ class KubernikusController:
         problem = await self._servers.delete(node, server, valid_for=self._settings.interval)
         if problem is None:
             self._node_history.record_action(
-                node, "ServerDeleted", f"Nova has accepted the deletion of its server {server}"
+                node, KubernikusEventReason.SERVER_DELETED, f"Nova has accepted the deletion of its server {server}"
             )
         return problem
 

@@ -16,6 +16,7 @@ from datetime import datetime, timedelta
 
 from haulout.api.hold import HELD, active_hold
 from haulout.api.objects import Node, RawObject
+from haulout.api.reasons import KubernikusEventReason
 from haulout.controllers.kubernikus.labels import CORDON_OWNER, SERVER_ANNOTATION, is_deletion_ordered
 from haulout.controllers.kubernikus.nova import Server, ServerMismatch, find_server, is_outside_openstack
 from haulout.controllers.kubernikus.settings import KubernikusSettings
@@ -146,7 +147,9 @@ def decide(observation: Observation) -> Decision:
         return _decide_ordered(observation) if ordered else _decide_withdrawn(observation)
     except InvalidCordonAnnotation as error:
         unreadable = Decision(
-            reason="CordonUnreadable", message=f"the node is to be deleted, but {error}", is_warning=True
+            reason=KubernikusEventReason.CORDON_UNREADABLE,
+            message=f"the node is to be deleted, but {error}",
+            is_warning=True,
         )
         return _stop_drain_first(observation, unreadable if ordered else NO_ACTION)
 
@@ -154,12 +157,17 @@ def decide(observation: Observation) -> Decision:
 def _decide_ordered(observation: Observation) -> Decision:
     node = observation.node
     if node.metadata.deletion_timestamp is not None:
-        return _stop_drain_first(observation, Decision(reason="NodeDeleting", message="the node is being removed"))
+        return _stop_drain_first(
+            observation, Decision(reason=KubernikusEventReason.NODE_DELETING, message="the node is being removed")
+        )
     if is_outside_openstack(node):
         message = (
             f"nothing is done: the node is not an OpenStack server: its providerID is {node.spec.provider_id!r:.120}"
         )
-        return _stop_drain_first(observation, Decision(reason="NotAnOpenStackServer", message=message, is_warning=True))
+        return _stop_drain_first(
+            observation,
+            Decision(reason=KubernikusEventReason.NOT_AN_OPENSTACK_SERVER, message=message, is_warning=True),
+        )
     mark = cordon.cordon_of(node)
     is_ours = mark is not None and CORDON_OWNER in mark.owners
     hold = None if is_ours else active_hold(node, now=observation.now)
@@ -178,7 +186,12 @@ def _cordon(observation: Observation, change: RawObject, *, is_first: bool) -> D
     requeue_at = None if is_first or observation.cordoned_at is None else observation.cordoned_at + RECORDON_INTERVAL
     if requeue_at is not None and requeue_at > observation.now:
         message = "another client uncordons the node again and again, although it is to be deleted"
-        return Decision(reason="CordonRemovedRepeatedly", message=message, is_warning=True, requeue_at=requeue_at)
+        return Decision(
+            reason=KubernikusEventReason.CORDON_REMOVED_REPEATEDLY,
+            message=message,
+            is_warning=True,
+            requeue_at=requeue_at,
+        )
     tampering = "" if is_first else ", ".join(cordon.describe_tampering(observation.node, CordonRequest()))
     return Decision(action=CordonNode(change, is_first, tampering))
 
@@ -196,7 +209,12 @@ def _drain(observation: Observation) -> Decision:
         return _draining(observation, drain.progress)
     if not drain.outcome.is_drained:
         requeue_at = observation.now + observation.settings.interval
-        return Decision(reason="DrainFailed", message=drain.outcome.message, is_warning=True, requeue_at=requeue_at)
+        return Decision(
+            reason=KubernikusEventReason.DRAIN_FAILED,
+            message=drain.outcome.message,
+            is_warning=True,
+            requeue_at=requeue_at,
+        )
     return _delete(observation)
 
 
@@ -204,12 +222,12 @@ def _draining(observation: Observation, progress: DrainProgress) -> Decision:
     blocker, requeue_at = describe_long_blocked(progress, now=observation.now)
     if blocker:
         return Decision(
-            reason="DrainBlocked",
+            reason=KubernikusEventReason.DRAIN_BLOCKED,
             message=f"the node is to be deleted, but its drain is blocked: {blocker}",
             is_warning=True,
         )
     message = "its pods are being evicted, because its server is to be deleted"
-    return Decision(reason="Draining", message=message, requeue_at=requeue_at)
+    return Decision(reason=KubernikusEventReason.DRAINING, message=message, requeue_at=requeue_at)
 
 
 def _delete(observation: Observation) -> Decision:
@@ -217,13 +235,13 @@ def _delete(observation: Observation) -> Decision:
     requeue_at = observation.now + observation.settings.interval
     if observation.deleted_server:
         message = f"the node is drained, and Nova has accepted the deletion of its server {observation.deleted_server}"
-        return Decision(reason="ServerDeleted", message=message, requeue_at=requeue_at)
+        return Decision(reason=KubernikusEventReason.SERVER_DELETED, message=message, requeue_at=requeue_at)
     if observation.lookup is None:
         return Decision(action=FindServers())
     if observation.lookup.problem:
         message = f"its server cannot be deleted now: {observation.lookup.problem}"
         return Decision(
-            reason="CloudRequestFailed",
+            reason=KubernikusEventReason.CLOUD_REQUEST_FAILED,
             message=message,
             is_warning=True,
             requeue_at=observation.lookup.retry_at or requeue_at,
@@ -245,7 +263,9 @@ def _decide_server(node: Node, server: Server | None, requeue_at: datetime) -> D
         message = (
             f"nothing is deleted: the node's server {recorded_id} is gone, and server {server.id} has its name now"
         )
-        return Decision(reason="ServerReplaced", message=message, is_warning=True, requeue_at=requeue_at)
+        return Decision(
+            reason=KubernikusEventReason.SERVER_REPLACED, message=message, is_warning=True, requeue_at=requeue_at
+        )
     if not recorded_id:
         preconditions = {"uid": node.uid, "resourceVersion": node.resource_version}
         return Decision(
@@ -253,7 +273,9 @@ def _decide_server(node: Node, server: Server | None, requeue_at: datetime) -> D
         )
     if server.is_being_deleted:
         return Decision(
-            reason="ServerDeleting", message=f"its server {server.id} is being deleted", requeue_at=requeue_at
+            reason=KubernikusEventReason.SERVER_DELETING,
+            message=f"its server {server.id} is being deleted",
+            requeue_at=requeue_at,
         )
     return Decision(action=DeleteServer(server.id))
 
@@ -261,9 +283,11 @@ def _decide_server(node: Node, server: Server | None, requeue_at: datetime) -> D
 def _without_server(recorded_id: str | None, requeue_at: datetime) -> Decision:
     if recorded_id:
         message = f"its server {recorded_id} is gone: the cloud's controller removes the node"
-        return Decision(reason="ServerGone", message=message, requeue_at=requeue_at)
+        return Decision(reason=KubernikusEventReason.SERVER_GONE, message=message, requeue_at=requeue_at)
     message = "nothing is deleted: the project has no server with exactly the node's name"
-    return Decision(reason="ServerNotFound", message=message, is_warning=True, requeue_at=requeue_at)
+    return Decision(
+        reason=KubernikusEventReason.SERVER_NOT_FOUND, message=message, is_warning=True, requeue_at=requeue_at
+    )
 
 
 def _decide_withdrawn(observation: Observation) -> Decision:

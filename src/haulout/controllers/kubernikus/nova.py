@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from haulout.api.objects import Node, machine_key
+from haulout.api.reasons import KubernikusEventReason
 from haulout.errors import HauloutError
 
 _SCHEME = "openstack://"
@@ -72,7 +73,7 @@ def find_server(node: Node, servers: Sequence[Server]) -> Server | None:
         ids = ", ".join(sorted(candidate.id for candidate in same_name))
         raise ServerMismatch(
             f"{len(same_name)} servers of the project are called {node.name}, so it is unknown which to delete: {ids}",
-            reason="ServerAmbiguous",
+            reason=KubernikusEventReason.SERVER_AMBIGUOUS,
         )
     if not same_name:
         return None
@@ -82,6 +83,6 @@ def find_server(node: Node, servers: Sequence[Server]) -> Server | None:
         raise ServerMismatch(
             f"the server called {node.name} is {server.id}, and the "
             f"node is server {provider_server_id} by its providerID",
-            reason="ServerIDMismatch",
+            reason=KubernikusEventReason.SERVER_ID_MISMATCH,
         )
     return server

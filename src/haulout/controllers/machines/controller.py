@@ -26,6 +26,7 @@ from haulout.api.machinemaintenance import (
 )
 from haulout.api.objects import Node, OwnerReference, object_key
 from haulout.api.openshift import CONTROL_PLANE_MACHINE_SETS, MACHINES, Machine, MachineSet
+from haulout.api.reasons import MachineMaintenanceReason
 from haulout.api.resources import NODES
 from haulout.controllers.machines.actions import Action
 from haulout.controllers.machines.decision import decide, next_release_action
@@ -186,7 +187,11 @@ class MachineMaintenanceController:
             raise
         except KubeError as error:
             failed = replace(
-                decision, action=None, reason="Failed", message=f"{decision.message}: {error}", is_warning=True
+                decision,
+                action=None,
+                reason=MachineMaintenanceReason.FAILED,
+                message=f"{decision.message}: {error}",
+                is_warning=True,
             )
             await self._write_status(observation, failed)
             raise  # the work queue backs off for this MachineMaintenance only
@@ -257,7 +262,9 @@ class MachineMaintenanceController:
         for regarding in objects:
             self._events.event(
                 regarding,
-                reason=f"Machine{decision.phase}" if decision.phase.is_over else decision.reason,
+                reason=MachineMaintenanceReason(f"Machine{decision.phase}")
+                if decision.phase.is_over
+                else decision.reason,
                 note=decision.message,
                 action="Replace",
                 type="Warning" if decision.is_warning else "Normal",

@@ -21,6 +21,7 @@ from haulout.api.machinemaintenance import MachineMaintenance, MachineMaintenanc
 from haulout.api.maintenancenotice import DEFAULT_LEAD
 from haulout.api.objects import machine_key
 from haulout.api.openshift import CONTROL_PLANE_MACHINE_SETS, DELETE_MACHINE, MACHINE_SETS, Machine, MachineSet
+from haulout.api.reasons import MachineMaintenanceReason
 from haulout.controllers.machines.actions import (
     Action,
     DeleteMachine,
@@ -69,11 +70,14 @@ def _decide_action(observation: Observation) -> Decision:
         return _deleting(maintenance, machine)
     reason = closed_reason(maintenance, now=observation.now)
     if reason:
-        return Decision(phase=MachineMaintenancePhase.CANCELLED, reason="EventCancelled", message=reason)
+        return Decision(
+            phase=MachineMaintenancePhase.CANCELLED, reason=MachineMaintenanceReason.EVENT_CANCELLED, message=reason
+        )
     failure = permanent_failure(observation, machine)
     if failure is not None or observation.owner is None:
         return _blocked(
-            MachineMaintenancePhase.REFUSED, failure or PreflightFailure("NoController", "it has no controller")
+            MachineMaintenancePhase.REFUSED,
+            failure or PreflightFailure(MachineMaintenanceReason.NO_CONTROLLER, "it has no controller"),
         )
     return _continue_replacement(observation, machine, observation.owner)
 
@@ -99,7 +103,11 @@ def closed_reason(maintenance: MachineMaintenance, *, now: datetime) -> str:
 
 
 def _completed(maintenance: MachineMaintenance) -> Decision:
-    return Decision(phase=MachineMaintenancePhase.COMPLETED, reason="MachineGone", message=maintenance.status.message)
+    return Decision(
+        phase=MachineMaintenancePhase.COMPLETED,
+        reason=MachineMaintenanceReason.MACHINE_GONE,
+        message=maintenance.status.message,
+    )
 
 
 def _without_machine(observation: Observation) -> Decision:
@@ -109,22 +117,31 @@ def _without_machine(observation: Observation) -> Decision:
         maintenance.status.machine_uid and maintenance.spec.maintenancescheduled
     ):
         return Decision(
-            phase=MachineMaintenancePhase.CANCELLED, reason="EventCancelled", message=maintenance.status.message
+            phase=MachineMaintenancePhase.CANCELLED,
+            reason=MachineMaintenanceReason.EVENT_CANCELLED,
+            message=maintenance.status.message,
         )
     if maintenance.status.machine_uid and not maintenance.spec.maintenancescheduled:
         decision = Decision(
-            phase=MachineMaintenancePhase.REPLACING, reason="MachineDeleted", message=f"Machine {name} is gone"
+            phase=MachineMaintenancePhase.REPLACING,
+            reason=MachineMaintenanceReason.MACHINE_DELETED,
+            message=f"Machine {name} is gone",
         )
         return replace(decision, action=SetMaintenanceScheduled(maintenance))
     if maintenance.status.machine_uid or maintenance.spec.maintenancescheduled:
         return Decision(
-            phase=MachineMaintenancePhase.COMPLETED, reason="MachineGone", message=f"Machine {name} is gone"
+            phase=MachineMaintenancePhase.COMPLETED,
+            reason=MachineMaintenanceReason.MACHINE_GONE,
+            message=f"Machine {name} is gone",
         )
     reason = closed_reason(maintenance, now=observation.now)
     if reason:
-        return Decision(phase=MachineMaintenancePhase.CANCELLED, reason="EventCancelled", message=reason)
+        return Decision(
+            phase=MachineMaintenancePhase.CANCELLED, reason=MachineMaintenanceReason.EVENT_CANCELLED, message=reason
+        )
     return _blocked(
-        MachineMaintenancePhase.REFUSED, PreflightFailure("NoMachine", f"there is no Machine {name}", is_warning=True)
+        MachineMaintenancePhase.REFUSED,
+        PreflightFailure(MachineMaintenanceReason.NO_MACHINE, f"there is no Machine {name}", is_warning=True),
     )
 
 
@@ -140,7 +157,12 @@ def _deleting(maintenance: MachineMaintenance, machine: Machine) -> Decision:
         action = RecordMachine(maintenance, machine)
     elif not maintenance.spec.maintenancescheduled:
         action = SetMaintenanceScheduled(maintenance)
-    return Decision(phase=MachineMaintenancePhase.REPLACING, reason="MachineDeleted", message=message, action=action)
+    return Decision(
+        phase=MachineMaintenancePhase.REPLACING,
+        reason=MachineMaintenanceReason.MACHINE_DELETED,
+        message=message,
+        action=action,
+    )
 
 
 # Steps of the replacement
@@ -168,7 +190,7 @@ def _acquire_claim(observation: Observation, machine: Machine, owner: MachineSet
     if not time.is_due:
         return Decision(
             phase=MachineMaintenancePhase.PLANNED,
-            reason="NotYet",
+            reason=MachineMaintenanceReason.NOT_YET,
             message=time.message,
             requeue_at=time.requeue_at,
             is_warning=not time.is_on_time,
@@ -224,7 +246,12 @@ def _continue_surge(observation: Observation, machine: Machine, owner: MachineSe
             else observation.maintenance.spec.notbefore - DEFAULT_LEAD
         )
         message = f"{owner.name} creates a new Machine first; {failure.message}"
-        return Decision(phase=MachineMaintenancePhase.SURGING, reason="Surging", message=message, requeue_at=requeue_at)
+        return Decision(
+            phase=MachineMaintenancePhase.SURGING,
+            reason=MachineMaintenanceReason.SURGING,
+            message=message,
+            requeue_at=requeue_at,
+        )
     message = f"Machine {machine.name} is to be deleted" + (", since the cloud will not wait" if failure else "")
     if observation.maintenance.status.machine_uid != machine.uid:
         return _act(RecordMachine(observation.maintenance, machine), message, surge=True)
@@ -242,7 +269,7 @@ def _after_scale_down(observation: Observation, machine: Machine, owner: Machine
     if owner.status.observed_generation >= owner.metadata.generation and remaining <= owner.replicas:
         return _delete(observation, machine)
     message = f"{owner.name} is scaled down and deletes Machine {machine.name}"
-    return Decision(phase=MachineMaintenancePhase.SURGING, reason="Surging", message=message)
+    return Decision(phase=MachineMaintenancePhase.SURGING, reason=MachineMaintenanceReason.SURGING, message=message)
 
 
 def _is_late(spec: MachineMaintenanceSpec, now: datetime) -> bool:
@@ -264,29 +291,38 @@ def _blocked(phase: MachineMaintenancePhase, failure: PreflightFailure) -> Decis
 
 def _act(action: Action, message: str, *, surge: bool = False) -> Decision:
     if surge:
-        return Decision(phase=MachineMaintenancePhase.SURGING, reason="Surging", message=message, action=action)
-    return Decision(phase=MachineMaintenancePhase.WAITING, reason="Next", message=message, action=action)
+        return Decision(
+            phase=MachineMaintenancePhase.SURGING,
+            reason=MachineMaintenanceReason.SURGING,
+            message=message,
+            action=action,
+        )
+    return Decision(
+        phase=MachineMaintenancePhase.WAITING, reason=MachineMaintenanceReason.NEXT, message=message, action=action
+    )
 
 
 def permanent_failure(observation: Observation, machine: Machine) -> PreflightFailure | None:
     """Return why the Machine cannot be replaced without a change by a person."""
     expected, actual = machine_key(observation.maintenance.spec.machineid), machine_key(machine.spec.provider_id or "")
     if not actual:
-        return PreflightFailure("NoInstance", f"Machine {machine.name} has no instance yet", is_warning=True)
+        return PreflightFailure(
+            MachineMaintenanceReason.NO_INSTANCE, f"Machine {machine.name} has no instance yet", is_warning=True
+        )
     if expected != actual:
         message = (
             f"Machine {machine.name} runs on instance {actual}, but machineid is {expected}: "
             "this is a different machine"
         )
-        return PreflightFailure("InstanceMismatch", message, is_warning=True)
+        return PreflightFailure(MachineMaintenanceReason.INSTANCE_MISMATCH, message, is_warning=True)
     owner = machine.controller_owner
     if owner is None or owner.kind not in _OWNER_KINDS or observation.owner is None:
         controller = "no controller" if owner is None else f"{owner.kind} {owner.name}, which does not exist"
         message = f"Machine {machine.name} has {controller}: nothing would create a new one; drain its node instead"
-        return PreflightFailure("NoController", message, is_warning=True)
+        return PreflightFailure(MachineMaintenanceReason.NO_CONTROLLER, message, is_warning=True)
     if observation.is_control_plane and owner.kind != CONTROL_PLANE_MACHINE_SETS.kind:
         message = f"Machine {machine.name} belongs to the control plane, and has no ControlPlaneMachineSet"
-        return PreflightFailure("NoControlPlaneMachineSet", message, is_warning=True)
+        return PreflightFailure(MachineMaintenanceReason.NO_CONTROL_PLANE_MACHINE_SET, message, is_warning=True)
     return None
 
 
@@ -297,7 +333,8 @@ def temporary_failure(observation: Observation, machine: Machine, owner: Machine
     claim = observation.claim
     if claim is not None and claim.uid != machine.uid:
         return PreflightFailure(
-            "WaitingForOtherMachine", f"Machine {claim.machine} of {owner.name} is replaced first: one at a time"
+            MachineMaintenanceReason.WAITING_FOR_OTHER_MACHINE,
+            f"Machine {claim.machine} of {owner.name} is replaced first: one at a time",
         )
     return incomplete_set_failure(owner, observation.peers, except_uid=machine.uid)
 
@@ -307,20 +344,27 @@ def incomplete_set_failure(owner: MachineSet, peers: tuple[Peer, ...], *, except
     deleting = [peer.machine.name for peer in peers if peer.machine.is_being_deleted and peer.machine.uid != except_uid]
     if deleting:
         return PreflightFailure(
-            "WaitingForOtherMachine", f"{_join_names(deleting)} of {owner.name} is deleted first: one at a time"
+            MachineMaintenanceReason.WAITING_FOR_OTHER_MACHINE,
+            f"{_join_names(deleting)} of {owner.name} is deleted first: one at a time",
         )
     unready = [peer.machine.name for peer in peers if peer.machine.uid != except_uid and not peer.is_ready]
     if unready:
-        return PreflightFailure("MachineSetNotReady", f"{_join_names(unready)} of {owner.name} has no Ready node yet")
+        return PreflightFailure(
+            MachineMaintenanceReason.MACHINE_SET_NOT_READY,
+            f"{_join_names(unready)} of {owner.name} has no Ready node yet",
+        )
     if len(peers) < owner.replicas:
-        return PreflightFailure("MachineSetNotReady", f"{owner.name} has {len(peers)} of {owner.replicas} Machines")
+        return PreflightFailure(
+            MachineMaintenanceReason.MACHINE_SET_NOT_READY,
+            f"{owner.name} has {len(peers)} of {owner.replicas} Machines",
+        )
     return None
 
 
 def _control_plane_failure(observation: Observation, machine: Machine, owner: MachineSet) -> PreflightFailure | None:
     if owner.spec.state != "Active":
         message = f"ControlPlaneMachineSet {owner.name} is not Active: nothing would create a new Machine"
-        return PreflightFailure("NoControlPlaneMachineSet", message, is_warning=True)
+        return PreflightFailure(MachineMaintenanceReason.NO_CONTROL_PLANE_MACHINE_SET, message, is_warning=True)
     unready = [node.name for node in observation.control_plane if not is_ready(node) and node.name != machine.node]
     if unready or len(observation.control_plane) < owner.replicas:
         problem = (
@@ -329,11 +373,11 @@ def _control_plane_failure(observation: Observation, machine: Machine, owner: Ma
             else f"there are {len(observation.control_plane)} of {owner.replicas}"
         )
         message = f"nodes of the control plane must all be Ready before one is deleted, but {problem}"
-        return PreflightFailure("ControlPlaneUnhealthy", message, is_warning=True)
+        return PreflightFailure(MachineMaintenanceReason.CONTROL_PLANE_UNHEALTHY, message, is_warning=True)
     own_node = next((node for node in observation.control_plane if node.name == machine.node), None)
     if own_node is None or not is_ready(own_node):
         message = f"its own node is not Ready, so etcd may have lost a member; check Machine {machine.name} by hand"
-        return PreflightFailure("ControlPlaneUnhealthy", message, is_warning=True)
+        return PreflightFailure(MachineMaintenanceReason.CONTROL_PLANE_UNHEALTHY, message, is_warning=True)
     return None
 
 

@@ -12,12 +12,13 @@ from datetime import datetime
 
 import msgspec
 
+from haulout.api import annotations
 from haulout.api.machinemaintenance import MachineMaintenance, MachineMaintenanceSpec, object_name
 from haulout.api.maintenancenotice import MaintenanceKind, MaintenanceNotice, NoticePhase, phase_at
 from haulout.api.objects import machine_key
 from haulout.api.openshift import Machine
 
-EVENT_ID_ANNOTATION = "aws.haulout.dev/instance-event"
+EVENT_ID_ANNOTATION = annotations.AWS_INSTANCE_EVENT
 EVENT_CODES = ("instance-stop", "instance-reboot", "system-reboot", "instance-retirement", "system-maintenance")
 _CODE_BY_KIND: dict[str, str] = {
     MaintenanceKind.STOP: "instance-stop",

@@ -13,11 +13,12 @@ from enum import StrEnum
 
 import msgspec
 
+from haulout.api import annotations
 from haulout.api.objects import Base
 from haulout.api.openshift import Machine, MachineSet
 
-CLAIM_ANNOTATION = "haulout.dev/replacing"
-WITHDRAWN_ANNOTATION = "haulout.dev/replacement-withdrawn"
+CLAIM_ANNOTATION = annotations.REPLACING
+WITHDRAWN_ANNOTATION = annotations.REPLACEMENT_WITHDRAWN
 
 
 class ClaimStage(StrEnum):

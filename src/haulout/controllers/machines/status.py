@@ -12,6 +12,7 @@ from haulout.api.machinemaintenance import (
     MachineMaintenanceStatus,
 )
 from haulout.api.objects import StatusCondition
+from haulout.api.reasons import MachineMaintenanceReason
 from haulout.controllers.machines.observation import Decision, Observation
 
 _MAX_MESSAGE_LENGTH = 4096
@@ -82,7 +83,7 @@ def _condition(
     return StatusCondition(
         type=kind,
         status=str(holds),
-        reason=decision.reason if shows_reason else "OnSchedule",
+        reason=decision.reason if shows_reason else MachineMaintenanceReason.ON_SCHEDULE,
         message=decision.message[:_MAX_MESSAGE_LENGTH] if kind in _SUMMARY_CONDITIONS else "",
         last_transition_time=since or observation.now.replace(microsecond=0),
         observed_generation=observation.maintenance.metadata.generation,

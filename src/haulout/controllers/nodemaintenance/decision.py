@@ -28,6 +28,7 @@ from haulout.api.nodemaintenance import (
     RecoveryStatus,
 )
 from haulout.api.objects import Node, RawObject
+from haulout.api.reasons import NodeMaintenanceConditionReason
 from haulout.api.workloads import WorkloadRecord
 from haulout.budget import unavailable_nodes
 from haulout.controllers.nodemaintenance import recovery
@@ -64,7 +65,7 @@ from haulout.controllers.nodemaintenance.node_cordon import (
     state_before_from_status,
     uses_status_copy,
 )
-from haulout.controllers.nodemaintenance.observation import Failure, FailureReason, NodeMaintenanceDecision, Observation
+from haulout.controllers.nodemaintenance.observation import Failure, NodeMaintenanceDecision, Observation
 from haulout.controllers.nodemaintenance.recovery import RecoveryObservation
 from haulout.drain import cordon, machine_drain_rules, policy_parser
 from haulout.drain.cordon import InvalidCordonAnnotation
@@ -89,16 +90,16 @@ FIRST_POD_LIST_TIMEOUT = timedelta(seconds=5)  # for the pod list, until the fir
 _FAR_FUTURE = timedelta(days=365)  # no requeue for instants beyond this: resyncs cover them
 _A_MOMENT = timedelta(seconds=1)  # a lease is valid including the last instant of its duration
 _MAX_UNFINISHED_PERCENT = 99
-LEASE_LOST_REASON = "Lost"  # reason of condition Leased
+LEASE_LOST_REASON = NodeMaintenanceConditionReason.LOST  # reason of condition Leased
 _LEASE_LOST_MESSAGE = "maintenance failed: lease could not be extended"
 
 
 # These failures end only when the object is edited. The others end as soon as their cause is gone.
 _DRAIN_FAILURE_REASONS = {
-    OutcomeResult.TIMED_OUT: FailureReason.DRAIN_TIMED_OUT,
-    OutcomeResult.REFUSED: FailureReason.DRAIN_REFUSED,
+    OutcomeResult.TIMED_OUT: NodeMaintenanceConditionReason.DRAIN_TIMED_OUT,
+    OutcomeResult.REFUSED: NodeMaintenanceConditionReason.DRAIN_REFUSED,
 }
-_PERMANENT_FAILURE_REASONS = (FailureReason.LEASE_LOST, *_DRAIN_FAILURE_REASONS.values())
+_PERMANENT_FAILURE_REASONS = (NodeMaintenanceConditionReason.LEASE_LOST, *_DRAIN_FAILURE_REASONS.values())
 
 
 def decide(observation: Observation) -> NodeMaintenanceDecision:
@@ -135,12 +136,12 @@ def permanent_failure(maintenance: NodeMaintenance) -> Failure | None:
     condition = status.condition(NodeMaintenanceConditionType.FAILED)
     if condition is None:  # written by the Node Maintenance Operator, which never leaves phase Failed
         given_up = status.last_error.startswith(_LEASE_LOST_MESSAGE) and not status.conditions
-        return Failure(FailureReason.LEASE_LOST, status.last_error) if given_up else None
+        return Failure(NodeMaintenanceConditionReason.LEASE_LOST, status.last_error) if given_up else None
     if condition.status != "True" or condition.reason not in _PERMANENT_FAILURE_REASONS:
         return None
     if condition.observed_generation != maintenance.metadata.generation:
         return None
-    return Failure(FailureReason(condition.reason), condition.message)
+    return Failure(NodeMaintenanceConditionReason(condition.reason), condition.message)
 
 
 # Into maintenance
@@ -156,10 +157,18 @@ def _decide_maintenance(observation: Observation) -> NodeMaintenanceDecision:
     if not maintenance.status.phase:
         return _decide_first_status(observation, policy)
     if not maintenance.node:
-        return _failed(observation, FailureReason.NODE_UNNAMED, "spec.nodeName is empty, expected the name of a node")
+        return _failed(
+            observation,
+            NodeMaintenanceConditionReason.NODE_UNNAMED,
+            "spec.nodeName is empty, expected the name of a node",
+        )
     if observation.node is None:
-        return _failed(observation, FailureReason.NODE_MISSING, f'nodes "{maintenance.node}" not found')
-    failure = permanent_failure(maintenance) or (Failure(FailureReason.POLICY_INVALID, problem) if problem else None)
+        return _failed(
+            observation, NodeMaintenanceConditionReason.NODE_MISSING, f'nodes "{maintenance.node}" not found'
+        )
+    failure = permanent_failure(maintenance) or (
+        Failure(NodeMaintenanceConditionReason.POLICY_INVALID, problem) if problem else None
+    )
     return _decide_next_phase(observation, observation.node, policy, failure)
 
 
@@ -222,12 +231,12 @@ def _decide_next_phase(
 ) -> NodeMaintenanceDecision:
     if is_adoptable(observation.maintenance, node):
         return adopt(observation, node)
-    if failure is not None and failure.reason is FailureReason.LEASE_LOST:
+    if failure is not None and failure.reason is NodeMaintenanceConditionReason.LEASE_LOST:
         stopped = None if observation.drain is None else NodeMaintenanceDecision(action=StopDrain())
         return stopped or release_node(observation, node) or NodeMaintenanceDecision(failure=failure)
     if is_cordon_annotation_lost(observation.maintenance, node) and _first_rival(observation) is None:
         return _decide_lost_annotation(observation, node)
-    if failure is not None and failure.reason is FailureReason.POLICY_INVALID:
+    if failure is not None and failure.reason is NodeMaintenanceConditionReason.POLICY_INVALID:
         if observation.drain is not None:
             return NodeMaintenanceDecision(action=StopDrain())
         if owner_name(observation.maintenance) not in cordon_owners(node):
@@ -340,7 +349,9 @@ def _decide_lease(observation: Observation, node: Node) -> NodeMaintenanceDecisi
     if lost_for >= LEASE_LOST_TIMEOUT:
         text = f"{_LEASE_LOST_MESSAGE} after {count} attempts"
         failed = NodeMaintenanceDecision(
-            failure=Failure(FailureReason.LEASE_LOST, text), lease_lost_since=since, lease_failures=count
+            failure=Failure(NodeMaintenanceConditionReason.LEASE_LOST, text),
+            lease_lost_since=since,
+            lease_failures=count,
         )
         return release_node(observation, node) or failed
     text = f"failed to extend a lease that used to be owned by us, incrementing error on lease count: {held_text}"
@@ -579,7 +590,7 @@ def _decide_recovery(observation: Observation, node: Node) -> NodeMaintenanceDec
     )
 
 
-def _failed(observation: Observation, reason: FailureReason, text: str) -> NodeMaintenanceDecision:
+def _failed(observation: Observation, reason: NodeMaintenanceConditionReason, text: str) -> NodeMaintenanceDecision:
     if observation.drain is not None:
         return NodeMaintenanceDecision(action=StopDrain())
     return NodeMaintenanceDecision(failure=Failure(reason, text))

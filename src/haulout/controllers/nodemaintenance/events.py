@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from haulout.api.nodemaintenance import NODE_MAINTENANCES, NodeMaintenance, NodeMaintenancePhase, NodeMaintenanceStatus
 from haulout.api.objects import Node
+from haulout.api.reasons import NodeMaintenanceEventReason
 from haulout.api.resources import NODES
 from haulout.budget.budget_check import BudgetExhausted
 from haulout.controllers.nodemaintenance.node_cordon import shorten
@@ -20,8 +21,11 @@ from haulout.kube.recorder import EventRecorder, EventType, object_reference
 log = logging.getLogger(__name__)
 
 
-WAITING, MAINTENANCE_ERROR = "MaintenanceWaiting", "MaintenanceError"  # event reasons
-RECOVERING = "WaitingForRecovery"  # event reason
+WAITING, MAINTENANCE_ERROR = (
+    NodeMaintenanceEventReason.MAINTENANCE_WAITING,
+    NodeMaintenanceEventReason.MAINTENANCE_ERROR,
+)  # event reasons
+RECOVERING = NodeMaintenanceEventReason.WAITING_FOR_RECOVERY  # event reason
 
 
 class _Event(NamedTuple):
@@ -31,11 +35,11 @@ class _Event(NamedTuple):
     action: str
 
 
-_BEGIN = _Event("Normal", "BeginMaintenance", "Begin a node maintenance", "Begin")
-_SUCCEED = _Event("Normal", "SucceedMaintenance", "Node maintenance was succeeded", "Drain")
-_FAIL = _Event("Warning", "FailedMaintenance", "Failed a node maintenance", "Fail")
-_REMOVE = _Event("Normal", "RemovedMaintenance", "Removed a node maintenance", "End")
-_UNCORDON = _Event("Normal", "UncordonNode", "Uncordon a node", "Uncordon")
+_BEGIN = _Event("Normal", NodeMaintenanceEventReason.BEGIN_MAINTENANCE, "Begin a node maintenance", "Begin")
+_SUCCEED = _Event("Normal", NodeMaintenanceEventReason.SUCCEED_MAINTENANCE, "Node maintenance was succeeded", "Drain")
+_FAIL = _Event("Warning", NodeMaintenanceEventReason.FAILED_MAINTENANCE, "Failed a node maintenance", "Fail")
+_REMOVE = _Event("Normal", NodeMaintenanceEventReason.REMOVED_MAINTENANCE, "Removed a node maintenance", "End")
+_UNCORDON = _Event("Normal", NodeMaintenanceEventReason.UNCORDON_NODE, "Uncordon a node", "Uncordon")
 
 
 class NodeMaintenanceEventRecorder:
@@ -59,7 +63,9 @@ class NodeMaintenanceEventRecorder:
         if left_attached and self._is_first_report(maintenance.name, "volumes"):
             note = f"the drain of node {maintenance.node} no longer waits for volumes to be detached: {left_attached}"
             self._log(maintenance, f"no longer waits for volumes to be detached: {left_attached}")
-            self._record(maintenance, _Event("Warning", "VolumesStillAttached", note, "Drain"))
+            self._record(
+                maintenance, _Event("Warning", NodeMaintenanceEventReason.VOLUMES_STILL_ATTACHED, note, "Drain")
+            )
         is_slow = drain.outcome is None and drain.progress.started + report_after <= observation.now
         if is_slow and self._is_first_report(maintenance.name, "slow"):
             # Scripts of the Node Maintenance Operator's users match on this text.
@@ -83,7 +89,7 @@ class NodeMaintenanceEventRecorder:
         elif self._is_first_report(*key):
             self._log(maintenance, f"waits: {exhausted}")
             note = f"begins automatically when the budget has a free slot: {exhausted}"
-            self._record(maintenance, _Event("Warning", "BudgetExhausted", note, "Wait"))
+            self._record(maintenance, _Event("Warning", NodeMaintenanceEventReason.BUDGET_EXHAUSTED, note, "Wait"))
 
     def record_accepted(self, maintenance: NodeMaintenance) -> None:
         reason = shorten(maintenance.spec.reason)
@@ -116,25 +122,31 @@ class NodeMaintenanceEventRecorder:
         note = (
             f"cannot publish conditions of node {maintenance.node}, the maintenance continues without them: {problem}"
         )
-        self._record(maintenance, _Event("Warning", "ConditionsNotPublished", note, "Publish"))
+        self._record(
+            maintenance, _Event("Warning", NodeMaintenanceEventReason.CONDITIONS_NOT_PUBLISHED, note, "Publish")
+        )
 
     def record_restored_cordon(self, maintenance: NodeMaintenance, node: Node, tampering: str) -> None:
         """Record that our cordon of the node was undone and has been restored."""
         note = f"node {node.name} was changed during its maintenance ({tampering}), and is cordoned and tainted again"
         advice = f"to end the maintenance: kubectl delete nm {maintenance.name}"
-        self._record(maintenance, _Event("Warning", "CordonRestored", f"{note}; {advice}", "Cordon"))
+        self._record(
+            maintenance, _Event("Warning", NodeMaintenanceEventReason.CORDON_RESTORED, f"{note}; {advice}", "Cordon")
+        )
         self._log(maintenance, f"node {node.name} was changed by another client ({tampering}), and is cordoned again")
 
     def record_release(self, maintenance: NodeMaintenance, node: Node, tampering: str = "") -> None:
         """Record the release of the node. `tampering` tells how our cordon annotation was changed by others."""
         if tampering:
             note = f"{tampering}; the node is restored from the saved copy of its previous state"
-            self._record_for_node(node, _Event("Warning", "CordonAnnotationLost", note, "Release"))
+            self._record_for_node(
+                node, _Event("Warning", NodeMaintenanceEventReason.CORDON_ANNOTATION_LOST, note, "Release")
+            )
         if node.spec.unschedulable:
             note = (
                 "the node stays cordoned: it was cordoned before its maintenance, or something else keeps it cordoned"
             )
-            self._record_for_node(node, _Event("Normal", "CordonKept", note, "Release"))
+            self._record_for_node(node, _Event("Normal", NodeMaintenanceEventReason.CORDON_KEPT, note, "Release"))
         else:
             self._record_for_node(node, _UNCORDON)
         self._log(maintenance, "released the node" + ("; it stays cordoned" if node.spec.unschedulable else ""))
@@ -143,13 +155,13 @@ class NodeMaintenanceEventRecorder:
         """Record the end of the wait for recovery; without either argument, recovery is not requested any more."""
         if is_recovered:
             note = f"node {maintenance.node} is Ready, and the workloads that were evicted are available again"
-            self._record(maintenance, _Event("Normal", "WorkloadsRecovered", note, "Recover"))
+            self._record(maintenance, _Event("Normal", NodeMaintenanceEventReason.WORKLOADS_RECOVERED, note, "Recover"))
         elif missing:
             self._record(
                 maintenance,
                 _Event(
                     "Warning",
-                    "RecoveryTimedOut",
+                    NodeMaintenanceEventReason.RECOVERY_TIMED_OUT,
                     f"the maintenance ends although the workloads have not recovered: {missing}",
                     "Recover",
                 ),
@@ -171,7 +183,9 @@ class NodeMaintenanceEventRecorder:
         note = f"kept cordoned for NodeMaintenance {name}, which does not exist any more"
         minutes = released_in // timedelta(minutes=1)
         advice = f"it is released in {minutes} minutes; to keep it: haulout cordon {node.name}"
-        self._record_for_node(node, _Event("Warning", "OrphanedCordon", f"{note}; {advice}", "Report"))
+        self._record_for_node(
+            node, _Event("Warning", NodeMaintenanceEventReason.ORPHANED_CORDON, f"{note}; {advice}", "Report")
+        )
         log.warning("node %s is %s; %s", node.name, note, advice, extra={"node": node.name})
 
     def forget(self, name: str) -> None:
@@ -186,7 +200,9 @@ class NodeMaintenanceEventRecorder:
         blocker = active.blocker
         if self._is_first_report(maintenance.name, blocker.uid, blocker.kind, blocker.object):
             self._log(maintenance, f"is blocked: {blocker}")
-            self._record(maintenance, _Event("Warning", "DrainBlocked", str(blocker), "Drain"))
+            self._record(
+                maintenance, _Event("Warning", NodeMaintenanceEventReason.DRAIN_BLOCKED, str(blocker), "Drain")
+            )
 
     def _is_first_report(self, *key: str) -> bool:
         """Return whether this was not reported yet, and remember it."""

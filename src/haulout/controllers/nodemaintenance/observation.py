@@ -3,28 +3,17 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from enum import StrEnum
 
 from haulout.api.hold import Hold
 from haulout.api.nodemaintenance import NodeMaintenance
 from haulout.api.objects import Lease, Node
+from haulout.api.reasons import NodeMaintenanceConditionReason
 from haulout.budget.budget_check import BudgetExhausted
 from haulout.controllers.nodemaintenance.actions import Action
 from haulout.controllers.nodemaintenance.node_lease import LeaseState, lease_state
 from haulout.controllers.nodemaintenance.recovery import RecoveryObservation
 from haulout.drain.cordon import CordonOwnership as CordonHold
 from haulout.drain.manager import DrainSnapshot
-
-
-class FailureReason(StrEnum):
-    """The reason of condition Failed."""
-
-    NODE_MISSING = "NodeMissing"
-    NODE_UNNAMED = "NodeUnnamed"
-    POLICY_INVALID = "PolicyInvalid"
-    LEASE_LOST = "LeaseLost"
-    DRAIN_TIMED_OUT = "DrainTimedOut"
-    DRAIN_REFUSED = "DrainRefused"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +56,7 @@ class Observation:
 class Failure:
     """Why a maintenance failed."""
 
-    reason: FailureReason
+    reason: NodeMaintenanceConditionReason
     message: str
 
 

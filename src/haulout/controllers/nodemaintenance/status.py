@@ -29,6 +29,7 @@ from haulout.api.nodemaintenance import (
     PodReference,
 )
 from haulout.api.objects import RawObject, StatusCondition
+from haulout.api.reasons import NodeMaintenanceConditionReason
 from haulout.controllers.nodemaintenance import node_lease
 from haulout.controllers.nodemaintenance.decision import LEASE_LOST_REASON
 from haulout.controllers.nodemaintenance.node_cordon import (
@@ -37,7 +38,7 @@ from haulout.controllers.nodemaintenance.node_cordon import (
     node_before,
     owner_name,
 )
-from haulout.controllers.nodemaintenance.observation import FailureReason, NodeMaintenanceDecision, Observation
+from haulout.controllers.nodemaintenance.observation import NodeMaintenanceDecision, Observation
 from haulout.core.text import format_list
 from haulout.drain import cordon
 from haulout.drain.blockers import blocker_fields
@@ -53,8 +54,8 @@ from haulout.drain.progress import (
 from haulout.kube.patches import difference
 from haulout.kube.responses import AdmissionFailure
 
-RETRYING_REASON = "Retrying"  # reason of condition Drained after an error
-BUDGET_EXHAUSTED_REASON = "BudgetExhausted"  # reason of condition WithinBudget
+RETRYING_REASON = NodeMaintenanceConditionReason.RETRYING  # reason of condition Drained after an error
+BUDGET_EXHAUSTED_REASON = NodeMaintenanceConditionReason.BUDGET_EXHAUSTED  # reason of condition WithinBudget
 _NO_RECOVERY = """'{"spec":{"recovery":null}}'"""
 _MAX_BLOCKERS = 50
 _MAX_TRANSITIONS = 10
@@ -212,7 +213,7 @@ def _last_error(
 
 def _kept_lease_failures(observation: Observation, decision: NodeMaintenanceDecision) -> int:
     """Return the number of lease failures that the status of a failed maintenance keeps."""
-    is_lost = decision.failure is not None and decision.failure.reason is FailureReason.LEASE_LOST
+    is_lost = decision.failure is not None and decision.failure.reason is NodeMaintenanceConditionReason.LEASE_LOST
     return observation.maintenance.status.error_on_lease_count if is_lost else 0
 
 
@@ -381,7 +382,7 @@ def _conditions(
             observation,
             NodeMaintenanceConditionType.FAILED,
             False,
-            "Resumed",
+            NodeMaintenanceConditionReason.RESUMED,
             "the cause of the failure is gone, or the object was edited",
         )
     yield from _within_budget(observation, decision)
@@ -453,7 +454,11 @@ def _within_budget(observation: Observation, decision: NodeMaintenanceDecision) 
         observation.has_budget and _cordoned_condition(observation)[0]
     ):
         yield _condition(
-            observation, condition_type, True, "Admitted", "the budget allows this node to be out of service"
+            observation,
+            condition_type,
+            True,
+            NodeMaintenanceConditionReason.ADMITTED,
+            "the budget allows this node to be out of service",
         )
 
 
@@ -489,33 +494,37 @@ def _leased_condition(
     key = node_lease.lease_key(observation.maintenance.node, namespace=namespace)
     lease_state = observation.lease_state
     if lease_state.is_held_by_us:
-        return True, "Acquired", f"holds lease {key}"
+        return True, NodeMaintenanceConditionReason.ACQUIRED, f"holds lease {key}"
     if lease_state.is_held_by_other:
-        reason = LEASE_LOST_REASON if decision.lease_lost_since else "HeldByOther"
+        reason = LEASE_LOST_REASON if decision.lease_lost_since else NodeMaintenanceConditionReason.HELD_BY_OTHER
         return False, reason, f"lease {key} is held by {lease_state.holder}"
-    return False, "NotAcquired", f"lease {key} is not acquired yet"
+    return False, NodeMaintenanceConditionReason.NOT_ACQUIRED, f"lease {key} is not acquired yet"
 
 
 def _cordoned_condition(observation: Observation) -> tuple[bool, str, str]:
     node = observation.node
     if node is None:
-        return False, "NodeMissing", "the node does not exist"
+        return False, NodeMaintenanceConditionReason.NODE_MISSING, "the node does not exist"
     if is_cordon_annotation_lost(observation.maintenance, node):
         return (
             True,
-            "CordonAnnotationLost",
+            NodeMaintenanceConditionReason.CORDON_ANNOTATION_LOST,
             f"node {node.name} is cordoned; {cordon.describe_annotation_damage(node)}, and is being restored",
         )
     try:
         found = cordon.cordon_of(node)
     except InvalidCordonAnnotation as error:
-        return False, "CordonAnnotationInvalid", str(error)
+        return False, NodeMaintenanceConditionReason.CORDON_ANNOTATION_INVALID, str(error)
     owner = owner_name(observation.maintenance)
     if found is None or owner not in found.owners:
-        return False, "CordonNotHeld", f"node {node.name} is not cordoned by this maintenance"
+        return (
+            False,
+            NodeMaintenanceConditionReason.CORDON_NOT_HELD,
+            f"node {node.name} is not cordoned by this maintenance",
+        )
     others = [other for other in found.owners if other != owner]
     shared_text = f", also by {', '.join(others)}" if others else ""
-    return True, "Cordoned", f"node {node.name} is cordoned{shared_text}"
+    return True, NodeMaintenanceConditionReason.CORDONED, f"node {node.name} is cordoned{shared_text}"
 
 
 def _drained_condition(
@@ -529,7 +538,7 @@ def _drained_condition(
         condition = observation.maintenance.status.condition(NodeMaintenanceConditionType.DRAINED)
         return (
             True,
-            "DrainCompleted",
+            NodeMaintenanceConditionReason.DRAIN_COMPLETED,
             message or (condition.message if condition else "no pods are left to evict"),
         )
     error_reason, problem = error
@@ -538,10 +547,18 @@ def _drained_condition(
     if decision.hold is not None:
         return False, HELD, decision.problem
     if decision.problem or drain is None or drain.is_waiting:
-        return False, "Waiting", f"waiting for {decision.waits_for or 'the drain to begin'}"
+        return (
+            False,
+            NodeMaintenanceConditionReason.WAITING,
+            f"waiting for {decision.waits_for or 'the drain to begin'}",
+        )
     progress = drain.progress
     blocked = [active for active in progress.blockers if not active.blocker.is_progress]
-    return False, "Blocked" if blocked else "DrainInProgress", _progress_message(progress, blocked)
+    return (
+        False,
+        NodeMaintenanceConditionReason.BLOCKED if blocked else NodeMaintenanceConditionReason.DRAIN_IN_PROGRESS,
+        _progress_message(progress, blocked),
+    )
 
 
 def _progress_message(progress: DrainProgress, blocked: list[ActiveBlocker]) -> str:

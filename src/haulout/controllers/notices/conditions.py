@@ -36,11 +36,10 @@ All three follow from the other conditions, so they cost no additional writes.
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from enum import StrEnum
 
 import msgspec
 
-from haulout.api.hold import HELD, Hold, active_hold
+from haulout.api.hold import Hold, active_hold
 from haulout.api.maintenancenotice import (
     MaintenanceKind,
     MaintenanceNotice,
@@ -51,6 +50,7 @@ from haulout.api.maintenancenotice import (
     drain_at,
 )
 from haulout.api.objects import Condition, Node, StatusCondition
+from haulout.api.reasons import NoticeConditionReason, OnTimeReason
 from haulout.controllers.notices.drain_prediction import DrainPrediction
 from haulout.controllers.notices.node_lookup import NodeLookupResult
 from haulout.controllers.notices.remaining_pods import RemainingPods, cordoned_since
@@ -60,27 +60,10 @@ from haulout.drain.cordon import InvalidCordonAnnotation, cordon_of
 _MIN_INTERVAL, _MAX_INTERVAL = timedelta(seconds=10), timedelta(minutes=2)  # between two pod lists
 _CHECKS_PER_DRAIN = 10  # pod lists while a node should be drained
 
-_NOT_EMPTY = "NotEmpty"
+_NOT_EMPTY = NoticeConditionReason.NOT_EMPTY
 _PROFILE_OWNER_PREFIX = "profile/"  # prefix of profiles among cordon owners
 
-
-class OnTimeReason(StrEnum):
-    """Reasons of the condition OnTime."""
-
-    NOT_NEEDED = "NotNeeded"
-    NODE_NOT_FOUND = "NodeNotFound"
-    PLANNED = "Planned"
-    NO_PROFILE_MATCHES = "NoProfileMatches"
-    PODS_UNKNOWN = "PodsUnknown"
-    ANY_MOMENT = "StartUnknown"  # no start is announced
-    EMPTY = "Empty"
-    DRAINING = "Draining"
-    NOT_STARTED = "DrainNotStarted"
-    STARTED_TOO_LATE = "DrainStartedTooLate"
-    BLOCKED = "PodsBlocked"
-    CATCHING_UP = "CatchingUp"
-    OCCUPIED = "Occupied"
-    HELD = HELD  # a person's hold keeps maintenance off the node
+_READY_REASONS = (OnTimeReason.EMPTY, OnTimeReason.NOT_NEEDED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -335,7 +318,7 @@ def emptied_condition(observation: Observation, timeliness: Timeliness | None) -
     return StatusCondition(
         type=NoticeCondition.EMPTIED,
         status=str(not reason),
-        reason=reason or "Empty",
+        reason=reason or NoticeConditionReason.EMPTY,
         message=message
         or f"{observation.node.name if observation.node else ''} is cordoned and empty: the maintenance may begin",
     )
@@ -349,15 +332,15 @@ def is_emptied(observation: Observation, timeliness: Timeliness | None) -> bool:
 def _blocking_reason(observation: Observation, timeliness: Timeliness | None) -> tuple[str, str]:
     node = observation.node
     if node is None:
-        return "NodeNotFound", "the node of this notice is not known"
+        return NoticeConditionReason.NODE_NOT_FOUND, "the node of this notice is not known"
     if observation.phase is not NoticePhase.DUE or not observation.is_handled:
-        return "NotDue", f"{node.name} need not be drained for this notice now"
+        return NoticeConditionReason.NOT_DUE, f"{node.name} need not be drained for this notice now"
     owners = cordon_owners(node)
     if not node.spec.unschedulable or not owners:
-        return "NotCordoned", f"{node.name} is not cordoned for this notice"
+        return NoticeConditionReason.NOT_CORDONED, f"{node.name} is not cordoned for this notice"
     others = [owner for owner in owners if not owner.startswith(_PROFILE_OWNER_PREFIX)]
     if others:
-        return "CordonedByOthers", f"{node.name} is also kept cordoned by {', '.join(others)}"
+        return NoticeConditionReason.CORDONED_BY_OTHERS, f"{node.name} is also kept cordoned by {', '.join(others)}"
     if timeliness is None or timeliness.reason is not OnTimeReason.EMPTY:
         return _NOT_EMPTY, f"{node.name} is not empty yet" if timeliness is None else timeliness.message
     return "", ""
@@ -370,9 +353,6 @@ def cordon_owners(node: Node) -> tuple[str, ...]:
     except InvalidCordonAnnotation:
         return ()
     return () if mark is None else tuple(sorted(mark.owners))
-
-
-_READY_REASONS = (OnTimeReason.EMPTY, OnTimeReason.NOT_NEEDED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -402,7 +382,7 @@ def readiness(
     if phase.is_over:
         return Readiness(NoticeCondition.READY, phase, state.message)
     if notice.spec.stage == NoticeStage.FAILED:
-        return Readiness(NoticeCondition.STALLED, "MaintenanceFailed", state.message)
+        return Readiness(NoticeCondition.STALLED, NoticeConditionReason.MAINTENANCE_FAILED, state.message)
     if lookup.node is None:
         return _without_node(lookup)
     if on_time is None or (phase is NoticePhase.PLANNED and on_time.status != "False"):
@@ -412,7 +392,7 @@ def readiness(
 
 def _without_node(lookup: NodeLookupResult) -> Readiness:
     if lookup.gone_node:
-        return Readiness(NoticeCondition.READY, "NodeGone", lookup.reason)
+        return Readiness(NoticeCondition.READY, NoticeConditionReason.NODE_GONE, lookup.reason)
     return Readiness(NoticeCondition.STALLED, OnTimeReason.NODE_NOT_FOUND, lookup.reason)
 
 

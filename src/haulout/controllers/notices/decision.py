@@ -27,9 +27,9 @@ from haulout.api.maintenancenotice import (
     phase_at,
 )
 from haulout.api.objects import StatusCondition
+from haulout.api.reasons import NoticeConditionReason, NoticeEventReason, OnTimeReason
 from haulout.controllers.notices.conditions import (
     Observation,
-    OnTimeReason,
     Timeliness,
     emptied_condition,
     evaluate_on_time,
@@ -44,7 +44,7 @@ from haulout.providers.aws.instance_events import SOURCE, EventType
 
 MAX_HISTORY = 50
 
-EVENT_REASON = "LifecycleHookNotCompleted"
+EVENT_REASON = NoticeEventReason.LIFECYCLE_HOOK_NOT_COMPLETED
 _GRACE_PERIOD = timedelta(minutes=1)  # time for the operator, if it has permissions, to find the hook
 _MESSAGE = (
     "Auto Scaling terminates the instance, and nothing completes its lifecycle hooks: if it has any, they run to"
@@ -197,29 +197,35 @@ def _events(
     actor = spec.source or HAULOUT
     description = f"{spec.kind} ({spec.reason})" if spec.reason else spec.kind
     if not previous.phase:
-        yield NoticeEvent("MaintenanceAnnounced", f"{description} is announced, {_when(spec.start)}", actor)
+        yield NoticeEvent(
+            NoticeEventReason.MAINTENANCE_ANNOUNCED, f"{description} is announced, {_when(spec.start)}", actor
+        )
     elif spec.start != previous.start:
         yield NoticeEvent(
-            "MaintenanceRescheduled",
+            NoticeEventReason.MAINTENANCE_RESCHEDULED,
             f"{description} is moved: it was {_when(previous.start)}, now {_when(spec.start)}",
             actor,
         )
     node_found = previous.condition(NoticeCondition.NODE_FOUND)
     was_found = node_found is not None and node_found.status == "True"
     if lookup.node is not None and (lookup.node.name != previous.node_name or not was_found):
-        yield NoticeEvent("NodeFound", f"the notice is for node {lookup.node.name}: {lookup.reason}")
+        yield NoticeEvent(NoticeEventReason.NODE_FOUND, f"the notice is for node {lookup.node.name}: {lookup.reason}")
     elif lookup.node is None and was_found:
-        yield NoticeEvent("NodeGone", f"node {previous.node_name} is gone: {lookup.reason}", is_warning=True)
+        yield NoticeEvent(
+            NoticeEventReason.NODE_GONE, f"node {previous.node_name} is gone: {lookup.reason}", is_warning=True
+        )
     if _starts_earlier(observation, options) and previous.drain_at != drain_at(spec, lead=lead_time):
         reason = "" if observation.prediction is None else observation.prediction.reason
         message = (
             f"the drain begins {duration.format_short(lead_time)} before the maintenance, "
             f"instead of {duration.format_short(options.lead_time)}: {reason}"
         )
-        yield NoticeEvent("DrainStartsEarlier", message)
+        yield NoticeEvent(NoticeEventReason.DRAIN_STARTS_EARLIER, message)
     if state.phase != previous.phase and (previous.phase or state.phase is not NoticePhase.PLANNED):
         is_warning = state.phase is NoticePhase.MISSED
-        yield NoticeEvent(f"Maintenance{state.phase}", f"{state.phase}: {state.message}", is_warning=is_warning)
+        yield NoticeEvent(
+            NoticeEventReason(f"Maintenance{state.phase}"), f"{state.phase}: {state.message}", is_warning=is_warning
+        )
 
 
 def _provider_id(notice: MaintenanceNotice, lookup: NodeLookupResult) -> str:
@@ -245,11 +251,15 @@ def _late_events(observation: Observation, timeliness: Timeliness | None) -> Ite
         return
     if timeliness.reason is OnTimeReason.OCCUPIED:
         yield NoticeEvent(
-            "MaintenanceStartedOnOccupiedNode", f"the node was not empty in time: {timeliness.message}", is_warning=True
+            NoticeEventReason.MAINTENANCE_STARTED_ON_OCCUPIED_NODE,
+            f"the node was not empty in time: {timeliness.message}",
+            is_warning=True,
         )
     elif observation.previous_condition is None or observation.previous_condition.status != "False":
         yield NoticeEvent(
-            "MaintenanceWillBeLate", f"the node will not be empty in time: {timeliness.message}", is_warning=True
+            NoticeEventReason.MAINTENANCE_WILL_BE_LATE,
+            f"the node will not be empty in time: {timeliness.message}",
+            is_warning=True,
         )
 
 
@@ -268,7 +278,10 @@ def _early_start_events(notice: MaintenanceNotice) -> Iterator[NoticeEvent]:
     is_answer = record.answer is not EarlyStartAnswer.REQUESTED
     actor = notice.spec.source if is_answer else HAULOUT
     yield NoticeEvent(
-        f"EarlyStart{record.answer}", record.message, actor, is_warning=record.answer is EarlyStartAnswer.REFUSED
+        NoticeEventReason(f"EarlyStart{record.answer}"),
+        record.message,
+        actor,
+        is_warning=record.answer is EarlyStartAnswer.REFUSED,
     )
 
 
@@ -323,7 +336,7 @@ def _node_found(lookup: NodeLookupResult) -> StatusCondition:
     return StatusCondition(
         type=NoticeCondition.NODE_FOUND,
         status=str(lookup.node is not None),
-        reason="Found" if lookup.node is not None else "NotFound",
+        reason=NoticeConditionReason.FOUND if lookup.node is not None else NoticeConditionReason.NOT_FOUND,
         message=lookup.reason,
     )
 

@@ -17,11 +17,11 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from datetime import datetime, timedelta
 
 from haulout.api.maintenancenotice import MaintenanceNotice, NoticePhase
-from haulout.api.objects import Condition, Node, RawObject
+from haulout.api.objects import Condition, Node, NodeConditionType, RawObject
+from haulout.api.reasons import NodeConditionReason
 from haulout.api.resources import NODES
 from haulout.controllers.notices.remaining_pods import node_condition
 from haulout.core.timestamps import whole_seconds
-from haulout.drain.node_conditions import NodeConditionType
 from haulout.errors import Conflict, Forbidden, Invalid, NotFound
 from haulout.kube.client import Client
 from haulout.kube.informer import Informer
@@ -71,7 +71,7 @@ def _changes(node: Node, notices: Collection[MaintenanceNotice], *, now: datetim
         if relevant and _may_write(found):
             status, reason, message = "True", relevant[0].spec.kind, _message(relevant)
         elif not relevant and found is not None and found.message.startswith(OUR_PREFIX):
-            status, reason, message = "False", "MaintenanceEnded", _ENDED_MESSAGE
+            status, reason, message = "False", NodeConditionReason.MAINTENANCE_ENDED, _ENDED_MESSAGE
         else:
             continue
         if found is None or (found.status, found.reason, found.message) != (status, reason, message):

@@ -13,10 +13,11 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import TypeVar
 
+from haulout.api import annotations
 from haulout.api.maintenancenotice import MaintenanceNotice, MaintenanceNoticeSpec
 from haulout.api.objects import Node, machine_key
 
-MACHINE_ADDRESS = "haulout.dev/machine-address"  # an annotation of notices
+MACHINE_ADDRESS = annotations.MACHINE_ADDRESS  # an annotation of notices
 NAME_LABELS = ("hostname", "displayName", "name")
 _NAME, _INTERNAL_IP = "metadata.name", "InternalIP"
 _DNS_NAMES = ("InternalDNS", "Hostname")

@@ -16,6 +16,7 @@ from itertools import islice
 
 from haulout.api.maintenancenotice import MAINTENANCE_NOTICES, MaintenanceNotice, NoticePhase, NoticeStage
 from haulout.api.objects import Node
+from haulout.api.reasons import NoticeEventReason
 from haulout.api.resources import NODES
 from haulout.controllers.notices.orphans import AGENT_SOURCES
 from haulout.errors import NotFound
@@ -28,7 +29,7 @@ log = logging.getLogger(__name__)
 
 MAX_PER_NODE = 50
 BY_AGENT = "agent"
-EVENT_REASON = "TooManyNotices"
+EVENT_REASON = NoticeEventReason.TOO_MANY_NOTICES
 _MAX_PARALLEL_DELETIONS = 16
 _WORKERS = 4
 _OVER_STAGES = (NoticeStage.ENDED, NoticeStage.CANCELLED)

@@ -4,11 +4,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
-from haulout.api.objects import Condition, Node, Pod
+from haulout.api.objects import Condition, Node, NodeConditionType, Pod
 from haulout.api.resources import PODS
 from haulout.core.text import format_list, format_pod_count
 from haulout.drain.cordon import InvalidCordonAnnotation, cordon_of
-from haulout.drain.node_conditions import NodeConditionType
 from haulout.drain.pod_filters import belongs_to_daemon_set, is_finished, is_static
 from haulout.kube.client import Client
 

@@ -16,7 +16,6 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from enum import StrEnum
 
 import msgspec
 
@@ -30,6 +29,7 @@ from haulout.api.maintenancenotice import (
     Reschedule,
 )
 from haulout.api.objects import Node, StatusCondition
+from haulout.api.reasons import NoticeEventReason, RescheduledReason
 from haulout.controllers.notices.decision import append_history, with_condition
 from haulout.controllers.notices.events import NoticeEvent
 from haulout.core.backoff import Backoff
@@ -58,15 +58,6 @@ RecordEvent = Callable[[MaintenanceNotice, NoticeEvent], object]
 def no_preference(node: Node, notice: MaintenanceNotice) -> None:
     """Allow every start."""
     del node, notice
-
-
-class RescheduledReason(StrEnum):
-    """The reasons of the condition Rescheduled."""
-
-    ASKING = "Asking"
-    AGREED = "Agreed"
-    REFUSED = "Refused"
-    NO_ANSWER = "NoAnswer"
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +104,7 @@ def decide(
         if start == pending_start:
             return answer_update(
                 notice,
-                RescheduledReason.AGREED,
+                RescheduledReason.ACCEPTED,
                 f"{notice.spec.source} moved the maintenance to {_format_instant(pending_start)}",
                 now=now,
             )
@@ -137,7 +128,7 @@ def decide(
 def _pending_start(notice: MaintenanceNotice) -> datetime | None:
     """Return the start that was requested and has no recorded answer yet."""
     request, condition = notice.status.reschedule, notice.status.condition(NoticeCondition.RESCHEDULED)
-    is_open = condition is not None and condition.reason == RescheduledReason.ASKING
+    is_open = condition is not None and condition.reason == RescheduledReason.REQUESTED
     return request.to if request is not None and is_open else None
 
 
@@ -148,16 +139,16 @@ def _request_update(notice: MaintenanceNotice, start: datetime, to: datetime, *,
         f"since {_format_instant(start)} is outside all maintenance windows"
     )
     status = msgspec.structs.replace(
-        _status_with_answer(notice, RescheduledReason.ASKING, message, now=now),
+        _status_with_answer(notice, RescheduledReason.REQUESTED, message, now=now),
         reschedule=Reschedule(from_=start, to=to, attempts=1 if previous is None else previous.attempts + 1),
     )
-    return UpdateStatus(status, NoticeEvent("RescheduleRequested", message))
+    return UpdateStatus(status, NoticeEvent(NoticeEventReason.RESCHEDULE_REQUESTED, message))
 
 
 def answer_update(notice: MaintenanceNotice, reason: RescheduledReason, message: str, *, now: datetime) -> UpdateStatus:
     """Return the status update for an answer, or for a request that will never get one."""
-    is_warning = reason is not RescheduledReason.AGREED
-    event = NoticeEvent(f"Reschedule{reason}", message, notice.spec.source, is_warning=is_warning)
+    is_warning = reason is not RescheduledReason.ACCEPTED
+    event = NoticeEvent(NoticeEventReason(f"Reschedule{reason}"), message, notice.spec.source, is_warning=is_warning)
     return UpdateStatus(_status_with_answer(notice, reason, message, now=now, event=event), event)
 
 
@@ -169,7 +160,7 @@ def _status_with_answer(
     now: datetime,
     event: NoticeEvent | None = None,
 ) -> MaintenanceNoticeStatus:
-    condition_status = {RescheduledReason.ASKING: "Unknown", RescheduledReason.AGREED: "True"}.get(reason, "False")
+    condition_status = {RescheduledReason.REQUESTED: "Unknown", RescheduledReason.ACCEPTED: "True"}.get(reason, "False")
     condition = StatusCondition(
         type=NoticeCondition.RESCHEDULED,
         status=condition_status,
@@ -258,7 +249,7 @@ class Rescheduler:
             log.warning("%s: asking %s to move it to %s: %s; retrying", notice.name, source, _format_instant(to), error)
             return self._client.clock.now() + _BACKOFF.delay(failures, self._client.random)
         else:
-            reason, message = RescheduledReason.AGREED, f"{source} agreed to begin at {_format_instant(to)}"
+            reason, message = RescheduledReason.ACCEPTED, f"{source} agreed to begin at {_format_instant(to)}"
         self._failures.pop(notice.name, None)
         latest = self._notices.get(notice.name)
         if latest is not None and latest.uid == notice.uid and _pending_start(latest) == to:

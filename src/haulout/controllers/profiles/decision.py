@@ -392,7 +392,9 @@ class _Evaluation:
         outcome = transition.check.evaluate({name: check.result.passed for name, check in check_reports.items()})
         chain_passed = outcome is True and not errors
         throttle_reason = self._throttle_reason(transition, context) if chain_passed else ""
-        veto = throttle_reason or (self._veto(number, transition, context) if chain_passed else "")
+        veto, is_budget_exhausted = throttle_reason, False
+        if chain_passed and not veto:
+            veto, is_budget_exhausted = self._veto(number, transition, context)
         return TransitionReport(
             target=transition.next,
             expression=transition.check.text,
@@ -401,6 +403,7 @@ class _Evaluation:
             checks=check_reports,
             error="; ".join(errors),
             veto=veto,
+            is_budget_exhausted=is_budget_exhausted,
             is_throttled=bool(throttle_reason),
         )
 
@@ -413,17 +416,21 @@ class _Evaluation:
         except _PluginError as error:
             return check_error(str(error))
 
-    def _veto(self, number: int, transition: Transition, context: PluginContext) -> str:
+    def _veto(self, number: int, transition: Transition, context: PluginContext) -> tuple[str, bool]:
+        """Return why a transition is blocked although its checks pass, and whether the budget blocks it."""
         if deferral := self.observation.deferred.get((context.profile, number)):
             self._requeue_later(deferral.retry_at)
-            return deferral.reason
+            return deferral.reason, deferral.is_budget_exhausted
         # A profile on its way into maintenance does not block itself; the others that are in maintenance block it.
         others = self.in_maintenance - ({context.profile} if context.state is not State.IN_MAINTENANCE else set())
         if transition.next is not State.IN_MAINTENANCE:
-            return ""
+            return "", False
         if others:
-            return f"profile {min(others)} has the node in maintenance"
-        return self._hold_reason(context.profile) or self._budget_reason()
+            return f"profile {min(others)} has the node in maintenance", False
+        if hold_reason := self._hold_reason(context.profile):
+            return hold_reason, False
+        budget_reason = self._budget_reason()
+        return budget_reason, bool(budget_reason)
 
     def _hold_reason(self, profile: str) -> str:
         """Return why a hold keeps the node out of maintenance; empty if none does. A pending transition continues."""

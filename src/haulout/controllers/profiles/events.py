@@ -9,6 +9,7 @@ from datetime import timedelta
 from typing import NamedTuple
 
 from haulout.api.objects import Node, Pod
+from haulout.api.reasons import ProfileEventReason
 from haulout.api.resources import NODES
 from haulout.controllers.profiles.metrics import ProfileMetrics
 from haulout.controllers.profiles.observation import ProfileReport
@@ -24,8 +25,8 @@ log = logging.getLogger(__name__)
 
 _ACTION = "ChangeMaintenanceState"
 _TRANSIENT = (Conflict, ServerFailure, TooManyRequests, Unreachable)  # usually temporary
-_UNREADABLE_DATA = "MaintenanceDataUnreadable"
-LOOP_REASON = "ProfileTransitionLoop"  # on nodes
+_UNREADABLE_DATA = ProfileEventReason.MAINTENANCE_DATA_UNREADABLE
+LOOP_REASON = ProfileEventReason.PROFILE_TRANSITION_LOOP  # on nodes
 _STATES = frozenset(map(str, State))
 _REPEAT_AFTER = timedelta(minutes=5)
 _UNREADABLE, _FAILING = "", " "  # in place of a profile's name; no profile is called so
@@ -61,7 +62,7 @@ class ProfileEvents:
         extra = {"node": node.name, "profile": report.name, "state": report.next}
         if report.next != report.state:
             note = f"The node is now in the {report.next} state caused by profile {report.name}"
-            self._record(node, "Normal", "ChangedMaintenanceState", note)
+            self._record(node, "Normal", ProfileEventReason.CHANGED_MAINTENANCE_STATE, note)
             log.info("profile %s of node %s: %s -> %s", report.name, node.name, report.state, report.next, extra=extra)
         if any(transition.is_throttled for transition in report.transitions):
             self._record_loop(node, report, extra)
@@ -105,7 +106,7 @@ class ProfileEvents:
         self._failures[node.name, report.name] = _Failure(report.error, self._clock.monotonic())
         if report.failed_part:
             note = f"{report.failed_part} for profile {report.name}: Will stay in {report.state} state"
-            self._record(node, "Warning", "ChangeMaintenanceStateFailed", note)
+            self._record(node, "Warning", ProfileEventReason.CHANGE_MAINTENANCE_STATE_FAILED, note)
 
     # Whole node
 
@@ -124,7 +125,9 @@ class ProfileEvents:
         note = f"reconcile failed and will be retried: {problem}"
         shown_as = condition_reason(error)
         if (shown_as or not isinstance(error, _TRANSIENT)) and self._should_record(node, _FAILING, note):
-            self._record(node, "Warning", shown_as or "MaintenanceStepFailed", note)  # the queue logs it
+            self._record(
+                node, "Warning", shown_as or ProfileEventReason.MAINTENANCE_STEP_FAILED, note
+            )  # the queue logs it
         return note
 
     def clear_step_failure(self, node: str) -> None:
@@ -144,7 +147,7 @@ class ProfileEvents:
     def record_restored_cordon(self, node: Node, tampering: str) -> None:
         """Record that another writer removed or edited the cordon annotation of a node in maintenance."""
         note = f"another writer changed the cordon during the maintenance: {tampering}; Haulout restores it"
-        self._record(node, "Warning", "CordonRestored", note)
+        self._record(node, "Warning", ProfileEventReason.CORDON_RESTORED, note)
         log.warning("node %s: %s", node.name, note, extra={"node": node.name})
 
     def record_warning(self, node: Node, warning: Warn) -> None:
@@ -157,7 +160,7 @@ class ProfileEvents:
         pod_events.record_pod_event(self._pod_events, node, pod, escalation)
 
     def record_unsent_notification(self, node: Node, instance: str, problem: str) -> None:
-        self._record(node, "Warning", "NotificationFailed", f"notification {instance}: {problem}")
+        self._record(node, "Warning", ProfileEventReason.NOTIFICATION_FAILED, f"notification {instance}: {problem}")
         log.warning("notification %s about node %s: %s", instance, node.name, problem, extra={"node": node.name})
 
     def forget(self, node: str) -> None:

@@ -170,7 +170,8 @@ class Executor:
         # Slots first: an unused slot can be released, an unused lease only expires.
         slots = [claim for claim in claims if not isinstance(claim, LeaseClaim)]
         if slots and (refused := await self._claims.take_slot(slots, node)):
-            return Deferral(self._budget_message(slots, node, refused), refused.requeue_at)
+            reason, is_budget_exhausted = self._budget_message(slots, node, refused)
+            return Deferral(reason, refused.requeue_at, is_budget_exhausted=is_budget_exhausted)
         held_leases = self.held_leases(node.name)
         for claim in claims:
             if not isinstance(claim, LeaseClaim) or (claim.namespace, claim.name) in held_leases:
@@ -189,13 +190,15 @@ class Executor:
             budget=budget, nodes=self._nodes, now=self._client.clock.now(), waiting=self._waiting_list.entries()
         )
 
-    def _budget_message(self, claims: Collection[LimitClaim], node: Node, refused: SlotUnavailable) -> str:
+    def _budget_message(self, claims: Collection[LimitClaim], node: Node, refused: SlotUnavailable) -> tuple[str, bool]:
+        """Return why there is no slot, and whether that is the budget."""
         for claim in claims:
             view = self.budget_view(claim.budget) if isinstance(claim, BudgetClaim) else None
             if view is not None and (exhausted := view.exhausted_by(node, refused.slots)).group is not None:
-                return str(exhausted)
+                return str(exhausted), True
         limits = [_format_slot_claim(slot_claim) for slot_claim in claims if isinstance(slot_claim, SlotClaim)]
-        return f"no slot for another node in maintenance: at most {', '.join(limits or ['what the budget allows'])}"
+        allowed = ", ".join(limits or ["what the budget allows"])
+        return f"no slot for another node in maintenance: at most {allowed}", False
 
     def held_leases(self, node: str) -> frozenset[tuple[str, str]]:
         """Return the leases that were taken for a node and are not used yet."""

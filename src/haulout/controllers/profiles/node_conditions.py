@@ -15,15 +15,19 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-from haulout.api.objects import Condition, Node, RawObject
+from haulout.api.objects import Condition, Node, NodeConditionType, RawObject
+from haulout.api.reasons import NodeConditionReason
 from haulout.core.timestamps import whole_seconds
 from haulout.drain import cordon
 from haulout.drain.cordon import InvalidCordonAnnotation
 from haulout.drain.node_conditions import MESSAGE_PREFIX as FREE
-from haulout.drain.node_conditions import NodeConditionType
 
 PROFILE_PREFIX = "Haulout profile "
-_REQUESTED, _COMPLETED, _ENDED = "ProfileRequested", "DrainCompleted", "MaintenanceEnded"
+_REQUESTED, _COMPLETED, _ENDED = (
+    NodeConditionReason.PROFILE_REQUESTED,
+    NodeConditionReason.DRAIN_COMPLETED,
+    NodeConditionReason.MAINTENANCE_ENDED,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -40,6 +40,7 @@ class Deferral:
 
     reason: str
     retry_at: datetime | None = None
+    is_budget_exhausted: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,6 +87,7 @@ class TransitionReport:
     checks: Mapping[str, CheckReport]  # by instance
     error: str = ""
     veto: str = ""  # why the transition is blocked although its checks pass
+    is_budget_exhausted: bool = False  # whether the veto is that of the budget
     is_throttled: bool = False  # whether the veto is the backoff of a profile that loops
 
 

@@ -18,7 +18,6 @@ from haulout.dashboard.api.types import BudgetUsage
 _COUNT_INTERVAL = timedelta(seconds=5)
 _MAX_GROUPS = 24  # per limit, shown although unused
 _MAX_NAMES = 100
-_BUDGET_EXHAUSTED = "the budget is used up"  # the message of `haulout.budget.budget_check.BudgetExhausted`
 
 
 class BudgetUsageView:
@@ -93,9 +92,4 @@ def _by_group(limit: BudgetLimit, nodes: Iterable[Node]) -> dict[LimitGroup, lis
 
 
 def _waits_for_budget(reports: Iterable[ProfileReport]) -> bool:
-    return any(
-        _BUDGET_EXHAUSTED in transition.veto
-        for report in reports
-        for transition in report.transitions
-        if transition.veto
-    )
+    return any(transition.is_budget_exhausted for report in reports for transition in report.transitions)

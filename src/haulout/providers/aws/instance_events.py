@@ -10,16 +10,17 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
 
+from haulout.api import annotations
 from haulout.api.maintenancenotice import MaintenanceKind, NoticeStage
 from haulout.api.notice_reports import MaintenancePlan
 from haulout.core import timestamps
 
 SOURCE = "aws"
-LIFECYCLE_GROUP = "aws.haulout.dev/lifecycle-group"
-LIFECYCLE_HOOK = "aws.haulout.dev/lifecycle-hook"
+LIFECYCLE_GROUP = annotations.AWS_LIFECYCLE_GROUP
+LIFECYCLE_HOOK = annotations.AWS_LIFECYCLE_HOOK
 # A token with this prefix is not a token: the lifecycle action is identified by its hook.
 HOOK_TOKEN_PREFIX = "hook:"  # noqa: S105 - a prefix of identifiers
-SHOWN_BY_IMDS = "aws.haulout.dev/metadata"  # the metadata service of the instance has shown the event
+SHOWN_BY_IMDS = annotations.AWS_METADATA  # the metadata service of the instance has shown the event
 
 _INSTANCE = re.compile(r"i-[0-9a-f]{2,40}")
 _MAX_REASON = 1024  # limit of the notices' schema
@@ -34,14 +35,14 @@ class UnreadableEvent(ValueError):
 class EventType(StrEnum):
     """The service that reports an event; the value is the annotation with the event's ID in that service."""
 
-    SCHEDULED_EVENT = "aws.haulout.dev/instance-event"  # EC2: InstanceEventId
-    HEALTH = "aws.haulout.dev/health-event"  # AWS Health: eventArn
-    SPOT = "aws.haulout.dev/spot-interruption"  # the ID of the message
-    REBALANCE = "aws.haulout.dev/rebalance-recommendation"
-    STATE_CHANGE = "aws.haulout.dev/state-change"
-    LIFECYCLE = "aws.haulout.dev/lifecycle-token"
+    SCHEDULED_EVENT = annotations.AWS_INSTANCE_EVENT  # EC2: InstanceEventId
+    HEALTH = annotations.AWS_HEALTH_EVENT  # AWS Health: eventArn
+    SPOT = annotations.AWS_SPOT_INTERRUPTION  # the ID of the message
+    REBALANCE = annotations.AWS_REBALANCE_RECOMMENDATION
+    STATE_CHANGE = annotations.AWS_STATE_CHANGE
+    LIFECYCLE = annotations.AWS_LIFECYCLE_TOKEN
     TARGET_LIFECYCLE_STATE = (
-        "aws.haulout.dev/lifecycle-target-state"  # instance metadata: it has neither hook nor token
+        annotations.AWS_LIFECYCLE_TARGET_STATE  # instance metadata: it has neither hook nor token
     )
 
     @property

@@ -18,6 +18,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 
+from haulout.api import annotations
 from haulout.api.maintenancenotice import MaintenanceKind, MaintenanceNotice, NoticeStage, may_have_started
 from haulout.api.notice_reports import MaintenancePlan, NoticeReport
 from haulout.providers.gcp import SOURCE
@@ -29,10 +30,10 @@ from haulout.providers.gcp.upcoming_maintenance import (
     plan_of_preemption,
 )
 
-GONE_AT = "gcp.haulout.dev/gone-at"
+GONE_AT = annotations.GCP_GONE_AT
 # the machine was informed through the key maintenance-event, too
-MAINTENANCE_EVENT = "gcp.haulout.dev/maintenance-event"
-BOOT_ID = "gcp.haulout.dev/boot"  # boot ID at the announcement: if it is unchanged, the machine was not restarted since
+MAINTENANCE_EVENT = annotations.GCP_MAINTENANCE_EVENT
+BOOT_ID = annotations.GCP_BOOT  # boot ID at the announcement: if it is unchanged, the machine was not restarted since
 
 _NONE = "NONE"
 _FINISHED_STAGES = (NoticeStage.CANCELLED, NoticeStage.ENDED)

@@ -22,6 +22,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
+from haulout.api import annotations
 from haulout.api.maintenancenotice import MaintenanceKind, MaintenanceNotice, NoticeStage, may_have_started
 from haulout.api.notice_reports import MaintenancePlan, NoticeReport
 from haulout.api.objects import Node
@@ -46,7 +47,7 @@ START, LATEST_START = f"{_PREFIX}/scheduled-maintenance-time", f"{_PREFIX}/sched
 ACTIVE, PERFORM = f"{_PREFIX}/active-node-maintenance", f"{_PREFIX}/perform-maintenance"
 TERMINATING = f"{_PREFIX}/impending-node-termination"  # a taint
 
-GONE_AT = "gke.haulout.dev/gone-at"
+GONE_AT = annotations.GKE_GONE_AT
 
 _SECONDS = re.compile(r"[0-9]{1,11}", re.ASCII)  # more digits are no valid year
 _FINISHED_STAGES = (NoticeStage.CANCELLED, NoticeStage.ENDED)

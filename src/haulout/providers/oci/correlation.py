@@ -16,14 +16,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
+from haulout.api import annotations
 from haulout.api.maintenancenotice import MaintenanceNotice, NoticeStage
 from haulout.api.notice_reports import NoticeReport, combine_reports, plan_of
 from haulout.core.walltime import TICK
 
-HEARD_AT = "oci.haulout.dev/last-message-at"  # when the last message about the maintenance was read
-MAINTENANCE = "oci.haulout.dev/maintenance"  # the OCID of the maintenance, if the notice has another ID
-ENDED_BY_MESSAGE = "oci.haulout.dev/ended-by-message"
-_OFFSET = "oci.haulout.dev/offset-"  # followed by the partition: offset of the last message
+HEARD_AT = annotations.OCI_LAST_MESSAGE_AT  # when the last message about the maintenance was read
+MAINTENANCE = annotations.OCI_MAINTENANCE  # the OCID of the maintenance, if the notice has another ID
+ENDED_BY_MESSAGE = annotations.OCI_ENDED_BY_MESSAGE
+_OFFSET = annotations.OCI_OFFSET_PREFIX  # followed by the partition: offset of the last message
 _DIGITS = 20  # zero-padded, so that offsets compare as text
 _TIME_PRECISION = timedelta(milliseconds=1)  # the precision of an eventTime
 _FINISHED_STAGES = (NoticeStage.ENDED, NoticeStage.CANCELLED)

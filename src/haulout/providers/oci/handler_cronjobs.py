@@ -30,6 +30,7 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
+from haulout.api import annotations
 from haulout.api.maintenancenotice import MaintenanceKind, NoticeStage
 from haulout.api.notice_reports import MaintenancePlan, NoticeReport
 from haulout.api.objects import Base, Node, Object, ObjectMeta, RawObject, machine_key
@@ -47,9 +48,9 @@ from haulout.providers.oci import SOURCE
 
 log = logging.getLogger(__name__)
 
-ADOPTED_LABEL = "haulout.dev/adopted"  # a label of CronJobs that we suspended
-NOTICE_ANNOTATION = "haulout.dev/notice"  # an annotation of these CronJobs: the name of their notice
-ADOPTED_FROM_ANNOTATION = "haulout.dev/adopted-from"  # an annotation of notices: the CronJob
+ADOPTED_LABEL = annotations.ADOPTED  # a label of CronJobs that we suspended
+NOTICE_ANNOTATION = annotations.ADOPTED_NOTICE  # an annotation of these CronJobs: the name of their notice
+ADOPTED_FROM_ANNOTATION = annotations.ADOPTED_FROM  # an annotation of notices: the CronJob
 
 _FINISHED_STAGES = (NoticeStage.CANCELLED, NoticeStage.ENDED)
 _WAIT_FOR_OCI_UNTIL = timedelta(hours=1)  # before the drain

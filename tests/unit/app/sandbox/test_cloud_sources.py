@@ -10,13 +10,12 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 from haulout.api.maintenancenotice import MAINTENANCE_NOTICES, MaintenanceNotice
-from haulout.api.objects import RawObject, machine_key
+from haulout.api.objects import NodeConditionType, RawObject, machine_key
 from haulout.app.operator_status import OperatorStatus
 from haulout.app.profiles import ProfilesComponent
 from haulout.app.profiles_file import ProfilesFile
 from haulout.app.sandbox.operators import install, run_scenario_operator
 from haulout.core.clock import Clock
-from haulout.drain.node_conditions import NodeConditionType
 from haulout_sandbox.cluster import Cluster
 from haulout_sandbox.scenarios.expansion import resize
 from haulout_sandbox.scenarios.loader import load

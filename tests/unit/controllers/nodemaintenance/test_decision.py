@@ -11,6 +11,7 @@ from msgspec import structs
 
 from haulout.api import hold
 from haulout.api.nodemaintenance import FINALIZER, NodeMaintenance
+from haulout.api.reasons import NodeMaintenanceConditionReason
 from haulout.controllers.nodemaintenance import actions
 from haulout.controllers.nodemaintenance.decision import (
     FIRST_POD_LIST_TIMEOUT,
@@ -23,7 +24,6 @@ from haulout.controllers.nodemaintenance.decision import (
 )
 from haulout.controllers.nodemaintenance.node_cordon import CORDON_REQUEST, owner_name
 from haulout.controllers.nodemaintenance.observation import (
-    FailureReason,
     NodeMaintenanceDecision,
     Observation,
     StrayNode,
@@ -168,20 +168,20 @@ def test_a_maintenance_without_a_node_has_a_first_status_too(node: str) -> None:
 # What fails
 
 
-FAILING: list[tuple[str, NodeMaintenance, dict[str, Any], FailureReason, str]] = [
+FAILING: list[tuple[str, NodeMaintenance, dict[str, Any], NodeMaintenanceConditionReason, str]] = [
     (
         "no name",
         a_maintenance(spec={"nodeName": ""}),
         {"node": None},
-        FailureReason.NODE_UNNAMED,
+        NodeMaintenanceConditionReason.NODE_UNNAMED,
         "spec.nodeName is empty",
     ),
-    ("no node", a_maintenance(), {"node": None}, FailureReason.NODE_MISSING, 'nodes "n1" not found'),
+    ("no node", a_maintenance(), {"node": None}, NodeMaintenanceConditionReason.NODE_MISSING, 'nodes "n1" not found'),
     (
         "no sense",
         a_maintenance(spec={"drain": {"timeuot": "1m"}}),
         {"node": BARE},
-        FailureReason.POLICY_INVALID,
+        NodeMaintenanceConditionReason.POLICY_INVALID,
         "did you mean timeout?",
     ),
 ]
@@ -189,7 +189,7 @@ FAILING: list[tuple[str, NodeMaintenance, dict[str, Any], FailureReason, str]] =
 
 @pytest.mark.parametrize(("what", "maintenance", "fields", "cause", "text"), FAILING, ids=[row[0] for row in FAILING])
 def test_what_cannot_be_done_fails(
-    what: str, maintenance: NodeMaintenance, fields: dict[str, Any], cause: FailureReason, text: str
+    what: str, maintenance: NodeMaintenance, fields: dict[str, Any], cause: NodeMaintenanceConditionReason, text: str
 ) -> None:
     del what
     failure = decision_without_action(an_observation(maintenance, lease=None, drain=None, **fields)).failure
@@ -209,7 +209,11 @@ def test_a_drain_is_stopped_before_a_maintenance_fails(
 
 
 def test_these_failures_are_left_when_what_they_say_is_not_so_any_more() -> None:
-    for cause in (FailureReason.NODE_MISSING, FailureReason.NODE_UNNAMED, FailureReason.POLICY_INVALID):
+    for cause in (
+        NodeMaintenanceConditionReason.NODE_MISSING,
+        NodeMaintenanceConditionReason.NODE_UNNAMED,
+        NodeMaintenanceConditionReason.POLICY_INVALID,
+    ):
         failed = a_maintenance(phase="Failed", conditions={"Failed": ("True", cause)})
         assert action_of(an_observation(failed, node=BARE, lease=None, drain=None)) is actions.PrepareDrain
 
@@ -222,7 +226,11 @@ def test_a_drain_that_gave_up_fails_the_maintenance_and_the_node_stays_held(endi
     assert decision.requeue_at is not None, "the lease is still renewed"
 
 
-STICKY = (FailureReason.LEASE_LOST, FailureReason.DRAIN_TIMED_OUT, FailureReason.DRAIN_REFUSED)
+STICKY = (
+    NodeMaintenanceConditionReason.LEASE_LOST,
+    NodeMaintenanceConditionReason.DRAIN_TIMED_OUT,
+    NodeMaintenanceConditionReason.DRAIN_REFUSED,
+)
 
 
 def failed(cause: str, **more: Any) -> NodeMaintenance:
@@ -230,8 +238,8 @@ def failed(cause: str, **more: Any) -> NodeMaintenance:
 
 
 @pytest.mark.parametrize("cause", STICKY)
-def test_these_failures_stay_until_the_object_is_edited(cause: FailureReason) -> None:
-    node = BARE if cause is FailureReason.LEASE_LOST else a_node(held_by=("patch",))
+def test_these_failures_stay_until_the_object_is_edited(cause: NodeMaintenanceConditionReason) -> None:
+    node = BARE if cause is NodeMaintenanceConditionReason.LEASE_LOST else a_node(held_by=("patch",))
     decision = decision_without_action(an_observation(failed(cause), node=node, drain=None))
     assert decision.failure is not None
     assert decision.failure.reason is cause
@@ -242,7 +250,7 @@ def test_these_failures_stay_until_the_object_is_edited(cause: FailureReason) ->
 
 
 def test_an_edit_has_a_drain_that_gave_up_start_anew() -> None:
-    edited = failed(FailureReason.DRAIN_TIMED_OUT, meta={"generation": 2})
+    edited = failed(NodeMaintenanceConditionReason.DRAIN_TIMED_OUT, meta={"generation": 2})
     assert (
         action_of(an_observation(edited, drain=a_drain("shop/cart", ending=OutcomeResult.TIMED_OUT)))
         is actions.StopDrain
@@ -318,7 +326,7 @@ def test_a_lease_lost_for_a_minute_ends_the_maintenance_after_the_node_was_given
     assert action_of(given_up) is actions.ReleaseNode
     decision = decision_without_action(replace(given_up, node=BARE))
     assert decision.failure is not None
-    assert decision.failure.reason is FailureReason.LEASE_LOST
+    assert decision.failure.reason is NodeMaintenanceConditionReason.LEASE_LOST
     assert decision.failure.message == "maintenance failed: lease could not be extended after 7 attempts"
 
 
@@ -329,7 +337,7 @@ def test_a_lease_that_is_free_again_is_taken_again() -> None:
 
 
 def test_a_maintenance_that_gave_up_its_lease_holds_nothing_and_follows_nobody() -> None:
-    over = failed(FailureReason.LEASE_LOST)
+    over = failed(NodeMaintenanceConditionReason.LEASE_LOST)
     assert action_of(an_observation(over, lease=HELD)) is actions.StopDrain
     assert action_of(an_observation(over, lease=HELD, drain=None)) is actions.ReleaseNode
     assert decision_without_action(an_observation(over, lease=None, drain=None, node=BARE)).failure is not None
@@ -537,7 +545,7 @@ def test_what_it_gave_up_stays_given_up() -> None:
     given_up = a_maintenance(phase="Failed", lastError=text, errorOnLeaseCount=4)
     decision = decision_without_action(an_observation(given_up, node=BARE, lease=None, drain=None))
     assert decision.failure is not None
-    assert (decision.failure.reason, decision.failure.message) == (FailureReason.LEASE_LOST, text)
+    assert (decision.failure.reason, decision.failure.message) == (NodeMaintenanceConditionReason.LEASE_LOST, text)
 
 
 # What a successor knows

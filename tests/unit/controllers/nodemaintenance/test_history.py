@@ -80,7 +80,7 @@ async def test_a_maintenance_is_written_down_from_the_order_to_its_end(clock: Cl
         await end_maintenance(cluster)
         assert transitions(cluster, "n1") == [BEGUN, DRAINED, ENDED], "all is there when the object is gone"
         begun, drained, ended = entries(cluster, "n1")
-        assert begun["why"] == "new kernel"
+        assert begun["reason"] == "new kernel"
         assert drained["result"] == "Drained"
         assert drained["drain"]["pods"] == 2
         assert 2 <= drained["drain"]["seconds"] <= 10
@@ -194,7 +194,7 @@ async def test_a_maintenance_that_vanished_while_the_operator_was_away_has_ended
         await cluster.pass_time(seconds=10)
         assert transitions(cluster, "n1") == [BEGUN, DRAINED, ENDED]
         last = entries(cluster, "n1")[-1]
-        assert (last["why"], last["reconstructed"]) == (ENDED_UNOBSERVED_REASON, True)
+        assert (last["reason"], last["reconstructed"]) == (ENDED_UNOBSERVED_REASON, True)
 
 
 async def test_a_maintenance_whose_finalizer_somebody_took_off_has_ended(clock: Clock) -> None:

@@ -11,9 +11,10 @@ import pytest
 from haulout.api.hold import Hold
 from haulout.api.nodemaintenance import NODE_MAINTENANCES, NodeMaintenance, NodeMaintenanceConditionType
 from haulout.api.objects import RawObject
+from haulout.api.reasons import NodeMaintenanceConditionReason
 from haulout.budget.budget_check import BudgetExhausted
 from haulout.controllers.nodemaintenance.decision import decide
-from haulout.controllers.nodemaintenance.observation import Failure, FailureReason, NodeMaintenanceDecision, Observation
+from haulout.controllers.nodemaintenance.observation import Failure, NodeMaintenanceDecision, Observation
 from haulout.controllers.nodemaintenance.status import build_status, status_patch
 from haulout.drain.blockers import Blocker, BlockerKind
 from haulout.drain.progress import (
@@ -328,7 +329,7 @@ def test_what_is_said_is_not_written_again(sight: Observation) -> None:
 
 
 def test_it_never_is_reconciling_and_stalled() -> None:
-    failure = NodeMaintenanceDecision(failure=Failure(FailureReason.LEASE_LOST, "the lease is lost"))
+    failure = NodeMaintenanceDecision(failure=Failure(NodeMaintenanceConditionReason.LEASE_LOST, "the lease is lost"))
     obj = written_status(draining(a_pod(blocked=HOUR)), failure)
     assert says(obj, NodeMaintenanceConditionType.RECONCILING) == []
     assert kstatus(obj) == FAILED

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from haulout.api.nodemaintenance import NodeMaintenance, NodeMaintenanceConditionType, NodeMaintenanceStatus
 from haulout.api.objects import RawObject
+from haulout.api.reasons import NodeMaintenanceConditionReason
 from haulout.controllers.nodemaintenance.decision import decide
-from haulout.controllers.nodemaintenance.observation import Failure, FailureReason, NodeMaintenanceDecision, Observation
+from haulout.controllers.nodemaintenance.observation import Failure, NodeMaintenanceDecision, Observation
 from haulout.controllers.nodemaintenance.status import build_status, status_patch
 from haulout.drain.blockers import Blocker, BlockerKind
 from haulout.drain.cordon import CORDON_ANNOTATION
@@ -331,7 +332,7 @@ def test_what_is_still_to_be_adopted_shows_no_conditions_yet() -> None:
         ).conditions
         == ()
     )
-    gone = NodeMaintenanceDecision(failure=Failure(FailureReason.NODE_MISSING, "gone"))
+    gone = NodeMaintenanceDecision(failure=Failure(NodeMaintenanceConditionReason.NODE_MISSING, "gone"))
     assert built_status(an_observation(theirs, node=None, drain=None), gone).conditions != ()
 
 

@@ -70,10 +70,10 @@ async def test_it_is_told_once_nothing_is_left_on_the_node(clock: Clock) -> None
         await clock.sleep(2 * MINUTE)
         assert cloud.told == 1
         said = await world.condition(EARLY)
-        assert (said.status, said.reason) == ("True", "Agreed")
+        assert (said.status, said.reason) == ("True", "Accepted")
         told = "n1 is empty: ticket was asked to begin early, and "
         assert any(entry.message.startswith(told) for entry in (await world.notice()).status.history)
-        (event,) = await world.node_event_notes("EarlyStartAgreed")
+        (event,) = await world.node_event_notes("EarlyStartAccepted")
         assert event.startswith(f"m1: {told}")
 
 
@@ -84,7 +84,7 @@ async def test_the_operator_may_die_at_any_moment(clock: Clock, step: int) -> No
         await clock.sleep(2 * MINUTE)
         assert 1 <= cloud.told <= 2
         said = await world.condition(EARLY)
-        assert (said.status, said.reason) == ("True", "Agreed")
+        assert (said.status, said.reason) == ("True", "Accepted")
         assert (await world.notice()).spec.stage == NoticeStage.STARTED
 
 
@@ -94,7 +94,7 @@ async def test_two_who_both_believe_they_lead_do_no_harm(clock: Clock) -> None:
         await world.cordon()
         await clock.sleep(2 * MINUTE)
         assert 1 <= cloud.told <= 2
-        assert (await world.condition(EARLY)).reason == "Agreed"
+        assert (await world.condition(EARLY)).reason == "Accepted"
 
 
 async def test_a_refusal_is_believed_until_it_is_planned_anew(clock: Clock) -> None:
@@ -118,7 +118,7 @@ async def test_no_answer_is_asked_for_again(clock: Clock) -> None:
         await world.cordon()
         await clock.sleep(2 * MINUTE)
         assert cloud.told == 3
-        assert (await world.condition(EARLY)).reason == "Agreed"
+        assert (await world.condition(EARLY)).reason == "Accepted"
 
 
 async def test_a_cloud_that_fails_without_a_retry_after_is_asked_again_after_a_backoff(clock: Clock) -> None:

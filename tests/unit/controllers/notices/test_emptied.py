@@ -14,8 +14,9 @@ from haulout.api.maintenancenotice import (
     NoticePhase,
 )
 from haulout.api.objects import Node, ObjectMeta, StatusCondition
+from haulout.api.reasons import OnTimeReason
 from haulout.api.resources import NODES
-from haulout.controllers.notices.conditions import Observation, OnTimeReason, Timeliness, emptied_condition
+from haulout.controllers.notices.conditions import Observation, Timeliness, emptied_condition
 from haulout.controllers.notices.controller import MaintenanceNoticeController
 from haulout.controllers.notices.early_start import may_start_early
 from haulout.controllers.notices.remaining_pods import RemainingPods

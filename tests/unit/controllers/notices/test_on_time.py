@@ -21,7 +21,8 @@ from haulout.api.maintenancenotice import (
     phase_at,
 )
 from haulout.api.objects import Node, NodeSpec, ObjectMeta, Pod, StatusCondition
-from haulout.controllers.notices.conditions import Observation, OnTimeReason, Timeliness, evaluate_on_time
+from haulout.api.reasons import OnTimeReason
+from haulout.controllers.notices.conditions import Observation, Timeliness, evaluate_on_time
 from haulout.controllers.notices.drain_prediction import DrainPrediction
 from haulout.controllers.notices.remaining_pods import RemainingPods, remaining_pods
 from haulout.core.clock import Clock

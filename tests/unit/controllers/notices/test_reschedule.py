@@ -95,7 +95,7 @@ async def history_messages(world: NoticeCluster) -> list[str]:
 async def test_it_is_asked_once_and_what_is_asked_and_answered_is_written_down(clock: Clock) -> None:
     async with a_cloud(clock) as (world, cloud):
         found = await rescheduled(world)
-        assert (found.status, found.reason) == ("True", "Agreed")
+        assert (found.status, found.reason) == ("True", "Accepted")
         await clock.sleep(12 * HOUR)
         assert cloud.asked == [datetime.fromisoformat("2026-01-06T17:00:00+00:00")]
         notice = await world.notice()
@@ -187,7 +187,7 @@ async def test_two_who_both_believe_they_lead_ask_for_the_same_time(clock: Clock
         assert len(set(cloud.asked)) == 1
         told = await history_messages(world)
         assert len([item for item in told if item.startswith("asking")]) == 1
-        assert (await rescheduled(world)).reason == "Agreed"
+        assert (await rescheduled(world)).reason == "Accepted"
 
 
 def play(crash_at: int | None, *, moves: bool) -> tuple[set[datetime], str, int, list[str]]:
@@ -211,7 +211,7 @@ def test_wherever_it_is_killed_it_asks_for_one_time_and_knows_the_answer(*, move
     assert len(steps) > 8
     for number in range(1, len(steps) + 1):
         asked, reason, count, taken = play(number, moves=moves)
-        assert (len(asked), reason, count) == (1, "Agreed", 1), taken[number - 1]
+        assert (len(asked), reason, count) == (1, "Accepted", 1), taken[number - 1]
 
 
 # With the stand-ins of clouds
@@ -250,7 +250,7 @@ async def test_oci_moves_its_maintenance_into_the_window(clock: Clock) -> None:
             notice = await the_only(world)
             assert cloud.compute_service.events[event]["timeWindowStart"].startswith("2026-01-06T17:00:00")
             assert notice.spec.start == planned + BY
-            assert (await rescheduled(world, notice.name)).reason == "Agreed"
+            assert (await rescheduled(world, notice.name)).reason == "Accepted"
             assert (await world.node_condition("MaintenancePlanned"))[2].endswith("not before 2026-01-06 17:00 UTC")
 
 
@@ -271,7 +271,7 @@ async def test_aws_moves_its_event_into_the_window_though_it_did_not_answer_at_f
             await clock.sleep(30 * MINUTE)
             notice = await the_only(world)
             assert notice.spec.start == planned + BY
-            assert (await rescheduled(world, notice.name)).reason == "Agreed"
+            assert (await rescheduled(world, notice.name)).reason == "Accepted"
 
 
 async def test_a_no_of_aws_is_in_the_notice(clock: Clock) -> None:

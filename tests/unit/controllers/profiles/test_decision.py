@@ -723,7 +723,7 @@ def test_an_instant_that_is_over_does_not_make_it_look_without_a_pause() -> None
 def test_topics_are_those_of_the_checks_of_the_state() -> None:
     walk = a_walk(required("p", "{check: room && semver, next: in-maintenance}"), annotations={"c1": "yes"})
     assert walk.reconcile().topics == frozenset()
-    assert {"room", "label version"} <= walk.reconcile().topics
+    assert {"budget", "label version"} <= walk.reconcile().topics
 
 
 def test_an_entry_from_before_the_calendar_began_or_after_its_end_harms_nothing() -> None:

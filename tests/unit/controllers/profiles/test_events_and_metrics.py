@@ -289,7 +289,7 @@ async def test_what_is_told_of_a_node_is_understood_by_why(clock: Clock) -> None
         assert one.profiles[0].waiting_for.startswith(("0 of", "1 of", "2 of"))
         assert isinstance(two.next_reconcile, datetime)
         assert timedelta(minutes=58) < two.next_reconcile - clock.now() < timedelta(hours=1)
-        assert "room" in two.requeue_on
+        assert "budget" in two.requeue_on
         assert two.query_interval is None
 
 

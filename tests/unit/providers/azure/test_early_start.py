@@ -40,7 +40,7 @@ async def test_azure_is_told_once_the_node_is_empty(clock: Clock) -> None:
         await clock.sleep(2 * SECOND)
         assert await world.condition_of("n1", event, EARLY) == (
             "True",
-            "Agreed",
+            "Accepted",
             "n1 is empty: azure was asked to begin early, and agreed",
         )
         told = [entry.message for entry in (await world.notice("n1", event)).status.history]
@@ -187,7 +187,7 @@ async def test_no_answer_is_asked_for_again(clock: Clock, *, after: bool) -> Non
         await world.mark_drained("n1")
         await world.wait_for_phase("n1", event, NoticePhase.ACTIVE, within=MINUTE)
         await clock.sleep(20 * SECOND)
-        assert (await world.condition_of("n1", event, EARLY))[:2] == ("True", "Agreed")
+        assert (await world.condition_of("n1", event, EARLY))[:2] == ("True", "Accepted")
 
 
 async def test_what_ended_at_once_after_we_asked_for_it_was_not_called_off(clock: Clock) -> None:
@@ -221,7 +221,7 @@ async def test_an_agent_may_die_at_any_moment(clock: Clock, step: int) -> None:
         await world.mark_drained("n1")
         await world.wait_for_phase("n1", event, NoticePhase.ACTIVE, within=MINUTE)
         await clock.sleep(MINUTE)
-        assert (await world.condition_of("n1", event, EARLY))[:2] == ("True", "Agreed")
+        assert (await world.condition_of("n1", event, EARLY))[:2] == ("True", "Accepted")
         assert {item for _, item in world.cloud.approvals} == {event}
         assert len(world.cloud.approvals) <= 2
         world.cloud.remove_event(event)

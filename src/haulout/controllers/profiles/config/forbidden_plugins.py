@@ -11,13 +11,16 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
+from haulout.api.reasons import OperatorEventReason
 from haulout.controllers.profiles import permissions
 from haulout.controllers.profiles.config.model import Configuration, Member, Profile, StateConfig, Transition, needs_of
 from haulout.controllers.profiles.plugin import Action, Check, CheckResult, Plugin, PluginContext, Trigger, unknown
 from haulout.errors import HauloutError
 from haulout.kube.rbac import DeniedPermission, Permission
 
-PERMISSIONS_MISSING = "PermissionsMissing"  # event on the operator's namespace: lists the missing permissions
+PERMISSIONS_MISSING = (
+    OperatorEventReason.PERMISSIONS_MISSING
+)  # event on the operator's namespace: lists the missing permissions
 
 
 class PermissionMissing(HauloutError):

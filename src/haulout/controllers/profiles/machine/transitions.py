@@ -27,6 +27,7 @@ from datetime import datetime
 
 import msgspec
 
+from haulout.api import annotations
 from haulout.api.objects import Base, Node
 from haulout.budget import unavailable_nodes
 from haulout.controllers.profiles.plugin import ProfileStatus, State
@@ -35,7 +36,7 @@ log = logging.getLogger(__name__)
 
 PENDING_ANNOTATION = unavailable_nodes.TRANSITIONS_ANNOTATION
 
-PASSED_ANNOTATION = "haulout.dev/unrecorded-states"
+PASSED_ANNOTATION = annotations.UNRECORDED_STATES
 MAX_STATES = 20  # per profile; a profile that loops is stopped at about as many
 
 

@@ -29,8 +29,10 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
+from haulout.api import annotations
 from haulout.api.notification_events import EventName, InvolvedObject, ObjectEvent
 from haulout.api.objects import Object, RawObject
+from haulout.api.reasons import OperatorEventReason
 from haulout.api.resources import Resource
 from haulout.controllers.profiles.config.model import NotificationRule
 from haulout.controllers.profiles.notify.delivery import Delivery, DeliveryQueue, DeliveryState
@@ -52,7 +54,7 @@ _WORKERS = 4
 _CONFLICT_RETRY_AFTER = timedelta(seconds=1)  # the cache is stale, and will be up to date by then
 _FLUSH_TIMEOUT = timedelta(seconds=2)
 
-NOTIFICATIONS_ANNOTATION = "haulout.dev/notified"
+NOTIFICATIONS_ANNOTATION = annotations.NOTIFIED
 MAX_EVENT_AGE = timedelta(minutes=30)  # equals how long delivery of a message is retried
 _MAX_KEYS = 100  # remembered per event; further ones are not sent
 
@@ -187,7 +189,11 @@ class ObjectNotifier:
         if message.regarding is not None:
             note = f"{notification_text}: {delivery.problem}; {outlook}"
             self._events.event(
-                message.regarding, type="Warning", reason="NotificationFailed", note=note, action="Notify"
+                message.regarding,
+                type="Warning",
+                reason=OperatorEventReason.NOTIFICATION_FAILED,
+                note=note,
+                action="Notify",
             )
 
 

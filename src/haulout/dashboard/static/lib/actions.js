@@ -1,4 +1,4 @@
-// Actions: a button, a dialog that says what will be response, and the response of the operator.
+// Actions: a button, a dialog that says what will be done, and the response of the operator.
 //
 // A button is shown only if the session lists the action. The API server authorizes it, not the page.
 

@@ -8,8 +8,8 @@ import { ms, nowMs, short, t } from "./time.js";
 const FEW = 8; // pods listed before folding
 
 export function drainCard(drain) {
-  const { total = 0, removed: gone = 0, terminating: leaving = 0, isDone, message: words, pendingPods: pending = [], blockers = [], started, deadline } = drain;
-  const share = total ? Math.floor((100 * gone) / total) : isDone ? 100 : 0;
+  const { total = 0, removed = 0, terminating = 0, isDone, message, pendingPods = [], blockers = [], started, deadline } = drain;
+  const share = total ? Math.floor((100 * removed) / total) : isDone ? 100 : 0;
   const isLate = deadline && ms(deadline) < nowMs();
   return card(
     `Drain by ${drain.owner.replace("/", " ")}`,
@@ -20,20 +20,20 @@ export function drainCard(drain) {
       h(
         "div",
         { class: "drain-progress", role: "progressbar", "aria-label": "Pods that have left", "aria-valuemin": 0, "aria-valuemax": 100, "aria-valuenow": share },
-        h("span", { class: "drain-gone", style: { width: `${share}%` } }),
-        h("span", { class: "drain-leaving", style: { width: `${total ? (100 * leaving) / total : 0}%` } }),
+        h("span", { class: "drain-removed", style: { width: `${share}%` } }),
+        h("span", { class: "drain-terminating", style: { width: `${total ? (100 * terminating) / total : 0}%` } }),
       ),
       h(
         "p",
         { class: "drain-figures" },
         h("b", {}, isDone ? "Done: " : `${share} %: `),
-        `${gone} of ${total} pods have left`,
-        leaving ? `, ${leaving} ${leaving === 1 ? "is" : "are"} leaving` : "",
+        `${removed} of ${total} pods have left`,
+        terminating ? `, ${terminating} ${terminating === 1 ? "is" : "are"} terminating` : "",
         deadline ? [h("span", { class: isLate ? "tone-bad" : "dim" }, isLate ? " · past its deadline since " : " · deadline ", short(deadline), " (", t(deadline), ")")] : "",
       ),
-      words && !blockers.length ? h("p", {}, h("bdi", {}, words)) : null,
+      message && !blockers.length ? h("p", {}, h("bdi", {}, message)) : null,
       blockers.length ? [h("h3", { class: "drain-head" }, "Blocked by"), h("ul", { class: "blockers" }, grouped(blockers).map(blocker))] : null,
-      pending.length ? podList(drain, pending) : null,
+      pendingPods.length ? podList(drain, pendingPods) : null,
     ),
   );
 }
@@ -65,7 +65,7 @@ function some(pods) {
   return pods.length > 4 ? `${pods.slice(0, 3).join(", ")} and ${pods.length - 3} more` : pods.join(", ");
 }
 
-function podList(drain, pending) {
-  const list = h("ul", { class: "pods" }, pending.map((pod) => h("li", {}, h("bdi", {}, pod))));
-  return fold(`pods ${drain.owner}`, `${pending.length} ${pending.length === 1 ? "pod" : "pods"} left`, { isOpen: pending.length <= FEW }, list);
+function podList(drain, pendingPods) {
+  const list = h("ul", { class: "pods" }, pendingPods.map((pod) => h("li", {}, h("bdi", {}, pod))));
+  return fold(`pods ${drain.owner}`, `${pendingPods.length} ${pendingPods.length === 1 ? "pod" : "pods"} left`, { isOpen: pendingPods.length <= FEW }, list);
 }

@@ -160,7 +160,7 @@ async def test_pods_that_prefer_operational_nodes_are_told_apart(clock: Clock) -
     async with running_informers(clock, CAPACITY, a_node("n1")) as informers:
         informers.api.put(a_pod("shop/a", on="n1", affinity=PREFERS))
         await informers.settle()
-        assert "preferring" in informers.topics
+        assert "pod-preference" in informers.topics
 
 
 async def test_capacity_is_told_at_most_every_few_seconds_and_the_last_change_too(clock: Clock) -> None:

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from datetime import timedelta
 
+from haulout.api.reasons import ProfileEventReason
 from haulout.controllers.profiles.config.options import option
 from haulout.controllers.profiles.plugin import Action, Need, PluginContext, Trigger, Wait, Warn, unknown
 from haulout.controllers.profiles.plugins.checks.recovered import Recovered
@@ -10,7 +11,7 @@ from haulout.core.text import format_duration
 from haulout.core.timestamps import add_saturating
 from haulout.errors import HauloutError
 
-TIMED_OUT = "RecoveryTimedOut"  # event reason
+TIMED_OUT = ProfileEventReason.RECOVERY_TIMED_OUT  # event reason
 _CHECK = Recovered(daemon_sets=False, workloads=True)
 
 
