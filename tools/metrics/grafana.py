@@ -61,14 +61,14 @@ ROWS = (
         (
             Panel(title="Nodes", kind="stat", width=4, queries=(_query("max(haulout_nodes{@})"),)),
             Panel(
-                title="Out of service",
-                about="In maintenance, on their way there, or down.",
+                title="Nodes out of service",
+                about="Nodes that count against budgets: in maintenance, entering it, or down.",
                 kind="stat",
                 width=4,
                 queries=(_query("max(haulout_nodes_unavailable{@})"),),
             ),
             Panel(
-                title="Waiting for room",
+                title="Nodes waiting for the budget",
                 kind="stat",
                 width=4,
                 queries=(_query("max by (controller) (haulout_budget_waiting{@})", "{{controller}}"),),
@@ -86,7 +86,7 @@ ROWS = (
             ),
             Panel(
                 title="Pods moved by workload",
-                about="Those on whom maintenance is hardest.",
+                about="The 10 workloads that lost most of their pods to maintenance within a day.",
                 width=12,
                 queries=(
                     _query(
@@ -96,15 +96,15 @@ ROWS = (
                 ),
             ),
             Panel(
-                title="Left alone, and failing",
+                title="Skipped nodes and failed transitions",
                 width=12,
                 queries=(
-                    _query("max(haulout_profiles_nodes_skipped{@})", "nodes in trouble"),
+                    _query("max(haulout_profiles_nodes_skipped{@})", "skipped nodes"),
                     _query(
                         "sum by (profile) (increase(maintenance_controller_transition_failure_count{@}[~]))",
-                        "{{profile}} fails",
+                        "{{profile}} failed transitions",
                     ),
-                    _query("max(haulout_machine_maintenances_late{@})", "Machines late"),
+                    _query("max(haulout_machine_maintenances_late{@})", "late MachineMaintenances"),
                 ),
             ),
         ),
@@ -113,17 +113,17 @@ ROWS = (
         "Drains",
         (
             Panel(
-                title="Drains under way",
+                title="Drains in progress",
                 stacked=True,
                 queries=(_query("max by (controller) (haulout_drains_running{@})", "{{controller}}"),),
             ),
             Panel(
-                title="How long they take",
+                title="Drain duration",
                 unit="s",
                 queries=_quantiles("haulout_drain_duration_seconds", "controller"),
             ),
             Panel(
-                title="How they end",
+                title="Drains by result",
                 stacked=True,
                 queries=(
                     _query(
@@ -133,12 +133,12 @@ ROWS = (
                 ),
             ),
             Panel(
-                title="Blocked now, by what",
+                title="Blocked drains by kind of blocker",
                 queries=(_query("max by (kind) (haulout_drains_blocked{@})", "{{kind}}"),),
             ),
             Panel(
-                title="Blocked drains on average, by what",
-                about="Seconds in a second: 2 means that two drains waited all the time.",
+                title="Blocked drains by kind of blocker, average",
+                about="Blocked seconds per second: 2 means that two drains were blocked all the time.",
                 queries=(
                     _query(
                         "sum by (kind) (rate(haulout_drain_blocked_seconds_total{@}[~]))",
@@ -147,7 +147,7 @@ ROWS = (
                 ),
             ),
             Panel(
-                title="Pods made to leave, and refusals",
+                title="Removed pods and refusals",
                 queries=(
                     _query("sum by (method) (rate(haulout_drain_pods_total{@}[~]))", "{{method}}"),
                     _query(
@@ -162,8 +162,8 @@ ROWS = (
         "Budgets",
         (
             Panel(
-                title="Use of each limit",
-                about="1: no further node may go.",
+                title="Usage of limits",
+                about="At 100 % no other node may go out of service.",
                 unit="percentunit",
                 width=12,
                 queries=(
@@ -175,7 +175,7 @@ ROWS = (
                 ),
             ),
             Panel(
-                title="Nodes waiting for room",
+                title="Nodes waiting for the budget",
                 width=12,
                 stacked=True,
                 queries=(_query("max by (controller) (haulout_budget_waiting{@})", "{{controller}}"),),
@@ -191,8 +191,9 @@ ROWS = (
                 queries=(_query("sum by (phase) (max by (source, phase) (haulout_notices{@}))", "{{phase}}"),),
             ),
             Panel(
-                title="How early they come",
-                about="The earliest half, and all but a tenth.",
+                title="Lead time of notices",
+                about="Time from the arrival of a notice to the start of its maintenance: the median, and the 10th "
+                "percentile.",
                 unit="s",
                 queries=(
                     _query(
@@ -208,8 +209,8 @@ ROWS = (
                 ),
             ),
             Panel(
-                title="Node empty before the start",
-                about="How many of the maintenances that began in a week found their node empty.",
+                title="Nodes empty before the start",
+                about="Share of maintenance started within 7 days whose node was empty at the start.",
                 unit="percentunit",
                 queries=(
                     _query(
@@ -221,16 +222,16 @@ ROWS = (
                 ),
             ),
             Panel(
-                title="Will be late",
+                title="Notices whose node will not be empty in time",
                 queries=(_query("max by (source) (haulout_notices_late{@})", "{{source}}"),),
             ),
             Panel(
-                title="Silence of clouds",
+                title="Time since the last response of a cloud",
                 unit="s",
                 queries=(_query("max by (source) (haulout_notices_source_silent_seconds{@})", "{{source}}"),),
             ),
             Panel(
-                title="Messages",
+                title="Messages of clouds",
                 queries=(
                     _query(
                         "sum by (source) (increase(haulout_notices_messages_total{@}[~]))",
@@ -238,7 +239,7 @@ ROWS = (
                     ),
                     _query(
                         "sum by (source) (increase(haulout_notices_quarantined_total{@}[~]))",
-                        "{{source}} put aside",
+                        "{{source}} quarantined",
                     ),
                 ),
             ),
@@ -248,18 +249,18 @@ ROWS = (
         "Hub",
         (
             Panel(
-                title="Workload clusters",
+                title="Workload clusters by reachability",
                 stacked=True,
                 queries=(_query("max by (connection) (haulout_hub_clusters{@})", "{{connection}}"),),
             ),
             Panel(
-                title="What goes on in clusters",
+                title="Workload clusters by state",
                 stacked=True,
                 queries=(_query("max by (state) (haulout_hub_clusters_by_state{@})", "{{state}}"),),
             ),
             Panel(
                 title="Budget across clusters",
-                about="Clusters in maintenance, how many may be, and who waits.",
+                about="Clusters in maintenance, the limit, and clusters that wait.",
                 queries=(
                     _query("max by (limit) (haulout_hub_budget_used{@})", "{{limit}}: used"),
                     _query("max by (limit) (haulout_hub_budget_limit{@})", "{{limit}}: limit"),
@@ -267,7 +268,7 @@ ROWS = (
                 ),
             ),
             Panel(
-                title="Machines",
+                title="Machines by approval",
                 stacked=True,
                 queries=(
                     _query(
@@ -276,17 +277,17 @@ ROWS = (
                 ),
             ),
             Panel(
-                title="Longest wait for an approval",
+                title="Longest wait for approval",
                 unit="s",
                 queries=(_query("max by (request) (haulout_hub_longest_wait_seconds{@})", "{{request}}"),),
             ),
             Panel(
-                title="Hosts of Metal3",
-                about="Off for maintenance, or should be and cannot.",
+                title="BareMetalHosts of Metal3",
+                about="Powered off for maintenance, or waiting to be powered off.",
                 queries=(_query("max by (state) (haulout_hub_hosts{@})", "{{state}}"),),
             ),
             Panel(
-                title="What was told of Machines",
+                title="Events about Machines",
                 queries=(_query("sum by (reason) (increase(haulout_hub_events_total{@}[~]))", "{{reason}}"),),
             ),
         ),
@@ -295,28 +296,28 @@ ROWS = (
         "Kubernikus and ESX",
         (
             Panel(
-                title="ESX hosts not in service",
-                about="In maintenance or on their way there (true), or with an alarm.",
+                title="ESX hosts out of service",
+                about="In maintenance or entering it (true), or in alarm (alarm).",
                 stacked=True,
                 queries=(_query('max by (state) (haulout_esx_hosts{@,state!="false"})', "{{state}}"),),
             ),
             Panel(
-                title="vCenters that answer",
-                about="0: it does not, or refuses.",
+                title="vCenter availability",
+                about="1: the vCenter answers. 0: it does not answer, or refuses requests.",
                 queries=(_query("max by (zone) (haulout_esx_vcenter_up{@})", "zone {{zone}}"),),
             ),
             Panel(
-                title="Nodes away for their ESX host",
+                title="Nodes in maintenance for their ESX host",
                 stacked=True,
                 queries=(_query("max by (stuck) (haulout_esx_nodes{@})", "stuck: {{stuck}}"),),
             ),
             Panel(
-                title="Servers of Kubernikus to be deleted",
+                title="Kubernikus nodes marked for deletion",
                 stacked=True,
                 queries=(_query("max by (stuck) (haulout_kubernikus_deletions{@})", "stuck: {{stuck}}"),),
             ),
             Panel(
-                title="Kubelets of another version",
+                title="Kubernikus nodes with an outdated kubelet",
                 queries=(_query("max(haulout_kubernikus_kubelets_outdated{@})", "nodes"),),
             ),
         ),
@@ -328,46 +329,48 @@ ROWS = (
                 title="Leader",
                 kind="stat",
                 width=4,
-                about="1 for each lease that somebody holds.",
+                about="1 for each lease that a replica holds.",
                 queries=(_query("max by (name) (leader_election_master_status{@})", "{{name}}"),),
             ),
             Panel(
-                title="Version",
+                title="Replicas by version",
                 kind="stat",
                 width=4,
                 queries=(_query("count by (version) (haulout_build_info{@})", "{{version}}"),),
             ),
             Panel(
-                title="Configuration",
+                title="Configuration is valid",
                 kind="stat",
                 width=4,
-                about="1: the file makes sense.",
+                about="1: the file is valid. 0: it is invalid, and the previous one stays in force.",
                 queries=(_query("min(haulout_profiles_configuration_valid{@})"),),
             ),
             Panel(
-                title="Due, by queue",
+                title="Work queue depth",
                 width=12,
                 queries=(_query("max by (queue) (haulout_queue_depth{@})", "{{queue}}"),),
             ),
             Panel(
-                title="From due to looked at",
+                title="Work queue lag",
+                about="Time from a change of an object, or from its requeue time, until its reconcile starts.",
                 unit="s",
                 queries=_quantiles("haulout_queue_lag_seconds", "queue"),
             ),
             Panel(
-                title="How late instants are kept",
+                title="Work queue lag of scheduled reconciles",
+                about="Time from the requeue time until the reconcile starts, for example when a window opens.",
                 unit="s",
                 queries=_quantiles("haulout_queue_scheduled_lag_seconds", "queue"),
             ),
             Panel(
-                title="Failing looks, and what was dropped",
+                title="Failed reconciles, dropped Events and history",
                 queries=(
                     _query("sum by (queue) (rate(haulout_queue_failures_total{@}[~]))", "{{queue}}"),
                     _query("sum by (type) (rate(haulout_dropped_total{@}[~]))", "dropped {{type}}"),
                 ),
             ),
             Panel(
-                title="Transitions, by reason",
+                title="Transitions by reason",
                 queries=(
                     _query(
                         "topk(10, sum by (controller, reason) (rate(haulout_transitions_total{@}[~])))",
@@ -386,7 +389,7 @@ ROWS = (
                 ),
             ),
             Panel(
-                title="Answers that are errors",
+                title="Failed requests to the API server",
                 unit="reqps",
                 queries=(
                     _query(
@@ -396,22 +399,22 @@ ROWS = (
                 ),
             ),
             Panel(
-                title="Latency of the API server",
+                title="API server latency",
                 unit="s",
                 queries=_quantiles("haulout_api_request_duration_seconds", "verb"),
             ),
             Panel(
-                title="Age of what is known",
-                about="How long ago a watch last said anything.",
+                title="Watch age",
+                about="Time since the API server last sent anything to a watch.",
                 unit="s",
                 queries=(_query("max by (resource) (haulout_watch_age_seconds{@})", "{{resource}}"),),
             ),
             Panel(
-                title="Objects kept",
+                title="Objects in informer caches",
                 queries=(_query("max by (resource) (haulout_watch_objects{@})", "{{resource}}"),),
             ),
             Panel(
-                title="Reviews and viewers",
+                title="Webhook reviews and dashboard viewers",
                 queries=(
                     _query(
                         "sum by (result) (increase(haulout_webhook_reviews_total{@}[~]))",
@@ -421,7 +424,7 @@ ROWS = (
                 ),
             ),
             Panel(
-                title="Connections",
+                title="HTTP connections",
                 queries=(
                     _query("sum by (server) (haulout_http_connections{@})", "{{server}}"),
                     _query(
@@ -454,7 +457,7 @@ def dashboard() -> dict[str, Any]:
     return {
         "title": "Haulout",
         "uid": "haulout",
-        "description": "Node maintenance: the fleet, drains, budgets, notices, and the operator itself.",
+        "description": "Node maintenance: nodes, drains, budgets, notices, and the health of the operator.",
         "tags": ["kubernetes", "maintenance"],
         "schemaVersion": SCHEMA,
         "version": 1,
@@ -478,7 +481,7 @@ def _job() -> dict[str, Any]:
     query = "label_values(haulout_build_info, job)"
     return {
         "name": "job",
-        "label": "Operator",
+        "label": "Job",
         "type": "query",
         "datasource": _SOURCE,
         "definition": query,

@@ -27,7 +27,7 @@ def files(image: str, *, alerts: RawObject | None) -> dict[str, str]:
         ],
     }
     name, _, tag = image.rpartition(":")
-    images = f"images:  # where your registry has it\n- name: {name}\n  newName: {name}\n  newTag: {tag}\n"
+    images = f"images:  # set newName for your registry\n- name: {name}\n  newName: {name}\n  newTag: {tag}\n"
     # Labels are not added here: the selector of a Deployment is immutable, and selectors of users should not have to
     # change.
     base = f"{_GENERATED_HEADER}{_BASE}resources:\n- ../../crds\n{_resource_list(files_by_name)}{images}"

@@ -25,15 +25,15 @@ _NAMESPACE = "openshift-workload-availability"  # suggested by NMO; OLM decides
 _SCORECARD = "scorecard.operatorframework.io/v1alpha3"
 _DEPLOYMENT = f"{PACKAGE}-controller-manager"
 _DESCRIPTION = """\
-Takes nodes out of service and gives them back: on a person's order (NodeMaintenance), when a cloud announces
-maintenance (MaintenanceNotice), or by profiles. Cordons and drains within disruption budgets, any number of nodes at
-once, and always tells what it waits for. It takes the place of the Node Maintenance Operator: its objects, labels,
-events and webhook stay what they are.
+Takes nodes out of service for maintenance, and returns them: for a NodeMaintenance that a user creates, for
+maintenance that a cloud announces (MaintenanceNotice), or by profiles. Cordons and drains any number of nodes at once,
+respects PodDisruptionBudgets, and always shows what it waits for. It replaces the Node Maintenance Operator, and keeps
+its objects, labels, events and webhook.
 """
 _KINDS = {
-    "nodemaintenances": ("NodeMaintenance", "An order to take a node out of service."),
-    "maintenancerecords": ("MaintenanceRecord", "What happened to a node."),
-    "maintenancenotices": ("MaintenanceNotice", "Maintenance that is announced for a node."),
+    "nodemaintenances": ("NodeMaintenance", "A request to take a node out of service."),
+    "maintenancerecords": ("MaintenanceRecord", "The maintenance history of a node."),
+    "maintenancenotices": ("MaintenanceNotice", "Maintenance announced for a node."),
 }
 
 
@@ -87,14 +87,14 @@ def service_version(image: str, version: str) -> RawObject:
                 "capabilities": "Seamless Upgrades",
                 "categories": "OpenShift Optional",
                 "containerImage": image,
-                "description": "Takes nodes out of service, safely and visibly, and gives them back.",
+                "description": "Takes nodes out of service for maintenance, and returns them.",
                 "olm.skipRange": ">=0.12.0",  # all versions of NMO with this API
                 "operatorframework.io/suggested-namespace": _NAMESPACE,
                 "features.operators.openshift.io/disconnected": "true",
             },
         },
         "spec": {
-            "displayName": "Haulout, for node maintenance",
+            "displayName": "Haulout Node Maintenance",
             "description": _DESCRIPTION,
             "version": to_semver(version),
             "minKubeVersion": "1.25.0",

@@ -418,8 +418,8 @@ def test_no_rule_is_wider_than_it_has_to_be() -> None:
         ({"leases": {"namespace": "Not A Name"}}, "leases.namespace"),
         ({"history": {"retention": "90"}}, "history.retention"),
         ({"ingress": {"hosts": [{"hots": "x"}]}}, "ingress.hosts"),
-        ({"profiles": {"config": "a: [", "permissions": "auto"}}, "profiles.config is not YAML"),
-        ({"profiles": {"config": QUIET, "existingConfigMap": "x"}}, "expected one of them"),
+        ({"profiles": {"config": "a: [", "permissions": "auto"}}, "profiles.config is not valid YAML"),
+        ({"profiles": {"config": QUIET, "existingConfigMap": "x"}}, "are both set: set one of them"),
     ],
 )
 def test_what_makes_no_sense_is_refused_by_its_name(values: Mapping[str, Any], complaint: str) -> None:

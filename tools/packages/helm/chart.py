@@ -57,7 +57,7 @@ def _chart(version: str) -> str:
     chart = {
         "apiVersion": "v2",
         "name": NAME,
-        "description": "Node maintenance for Kubernetes: cordon, drain, repair and return nodes, safely and visibly",
+        "description": "Node maintenance for Kubernetes: cordon, drain, repair and return nodes",
         "type": "application",
         "version": to_semver(version),
         "appVersion": version,
@@ -70,7 +70,7 @@ def _chart(version: str) -> str:
 
 def _readme() -> str:
     return (
-        "# Haulout's chart\n\n<!-- made by `make packages` from tools.packages.helm.settings: edit that -->\n\n"
-        "[How to install, upgrade and remove it](../../../docs/operations/install.md). These are its values.\n\n"
+        "# Haulout Helm chart\n\n<!-- made by `make packages` from tools.packages.helm.settings: edit that -->\n\n"
+        "[Install, upgrade or uninstall the chart](../../../docs/operations/install.md). Its values are:\n\n"
         + values.as_tables(SETTINGS)
     )

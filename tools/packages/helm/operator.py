@@ -170,7 +170,7 @@ def namespaces() -> str:
                 "kind": "Namespace",
                 "metadata": {"name": Expression(name), "labels": labelled, "annotations": _KEEP_ON_DELETE},
             },
-            when=f'and {condition} (include "haulout.mayMakeNamespace" (list . {name}))',
+            when=f'and {condition} (include "haulout.createsNamespace" (list . {name}))',
         )
         for name, condition in wanted
     )

@@ -69,7 +69,7 @@ def base_permissions() -> tuple[Permission, ...]:
 
 def features() -> Iterator[Feature]:
     """Yield the permissions of each feature beyond the base permissions."""
-    records_pod_events = 'include "haulout.tellsOfPods" .'
+    records_pod_events = 'include "haulout.recordsPodEvents" .'
     yield Feature(records_pod_events, profiles.EVENTS)
     yield Feature('include "haulout.deletesPods" .', (drain.POD_DELETION,))
     yield Feature(
@@ -77,7 +77,7 @@ def features() -> Iterator[Feature]:
         tuple(permission for permission in _required_permissions(_EMPTY) if permission.resource == "events"),
     )
     yield _extra_permissions(
-        'include "haulout.makesCertificate" .', _required_permissions(_EMPTY, own_certificate=True)
+        'include "haulout.issuesCertificate" .', _required_permissions(_EMPTY, own_certificate=True)
     )
     yield _extra_permissions(".Values.machines.enabled", _required_permissions(_EMPTY, with_machines=True))
     kubernikus_settings = KubernikusSettings(secret=SecretKey(namespace=KUBERNIKUS_NAMESPACE, name=_PROVIDER))

@@ -31,152 +31,179 @@ _INGRESS_HOST = {
 }
 
 IMAGE = Group(
-    "Which image runs.",
+    "The container image.",
     {
-        "registry": string_value(
-            "", "Your registry, and a path in it if there is one; empty: what the nodes take for usual."
-        ),
-        "repository": string_value("haulout", "The name of the image there."),
+        "registry": string_value("", "Your registry, with a path if needed; empty: the default registry of the nodes."),
+        "repository": string_value("haulout", "Name of the image in the registry."),
         "variant": string_value(
             "",
-            "Which SDK the image has: none, that of Oracle Cloud Infrastructure, of AWS, of OpenStack, or of vSphere.",
+            "Variant of the image, by the SDK that it contains; empty: no SDK.",
             choice=("", "oci", "aws", "openstack", "vsphere"),
         ),
-        "tag": string_value("", "The tag; empty: the chart's appVersion. The variant is added to it, as in `-oci`."),
+        "tag": string_value(
+            "", "Tag of the image; empty: the chart's appVersion. The variant is appended, such as `-oci`."
+        ),
         "digest": string_value(
-            "", "The digest, `sha256:…`; it is used instead of a tag.", pattern="^(sha256:[0-9a-f]{64})?$"
+            "", "Digest of the image, `sha256:…`. It takes precedence over the tag.", pattern="^(sha256:[0-9a-f]{64})?$"
         ),
         "pullPolicy": string_value(
-            "IfNotPresent", "When the image is pulled.", choice=("Always", "IfNotPresent", "Never")
+            "IfNotPresent", "Pull policy of the image.", choice=("Always", "IfNotPresent", "Never")
         ),
-        "pullSecrets": list_value("Secrets to pull the image with, as `[{name: …}]`."),
+        "pullSecrets": list_value("Image pull secrets, as `[{name: …}]`."),
     },
 )
 CRDS = Group(
-    "The CustomResourceDefinitions. They are templates, so that an upgrade brings them up to date.",
+    "The CustomResourceDefinitions. They are templates, so that an upgrade of the release updates them.",
     {
         "install": bool_value(
-            "Install and upgrade the definitions; if not, apply deploy/crds by yourself.", default=True
+            "Install and upgrade the CustomResourceDefinitions. If false, apply deploy/crds yourself.", default=True
         ),
         "keep": bool_value(
-            "Leave them when the release is removed. Else all NodeMaintenances, notices and records go with them.",
+            "Keep them when the release is uninstalled. Otherwise all NodeMaintenances, MaintenanceNotices and "
+            "MaintenanceRecords are deleted with them.",
             default=True,
         ),
     },
 )
 PROFILES = Group(
-    "Profiles decide by themselves when a node goes. Without any, maintenance that is announced is acted on as usual.",
+    "Maintenance profiles, which decide when a node goes into maintenance. Without profiles, Haulout acts on "
+    "announced maintenance by its defaults.",
     {
         "config": Value(
             None,
-            "The maintenance.yaml, as a text (`--set-file profiles.config=maintenance.yaml`) or as an object. Edits"
-            " take effect without a restart. Its plugins decide what the operator is granted.",
+            "The maintenance.yaml, as text (`--set-file profiles.config=maintenance.yaml`) or as an object. Changes "
+            "take effect without a restart. The chart grants the permissions that its plugins need.",
             {"type": ["string", "object", "null"]},
         ),
         "existingConfigMap": string_value(
             "",
-            "A ConfigMap of your own with maintenance.yaml in it, instead. The chart cannot look into it, so what is"
-            " usual is granted.",
+            "Name of an existing ConfigMap with maintenance.yaml, instead of `config`. The chart cannot read it, "
+            "and grants the permissions that most plugins need.",
             pattern=_NAME_OR_NOTHING,
         ),
         "secret": string_value(
             "",
-            "A Secret of your own with variables that the file names, such as `${SLACK_TOKEN}`.",
+            "Name of an existing Secret with the environment variables that the file refers to, such as "
+            "`${SLACK_TOKEN}`.",
             pattern=_NAME_OR_NOTHING,
         ),
         "permissions": string_value(
             "auto",
-            "`auto`: what the plugins in `config` need. `usual`: what most need, whatever is configured.",
+            "Permissions for plugins. `auto`: those that the plugins in `config` need. `usual`: those that most "
+            "plugins need, whatever is configured.",
             choice=("auto", "usual"),
         ),
     },
 )
 MACHINES = Group(
-    "Replaces Machines of OpenShift whose instance the cloud will stop or retire.",
+    "Replacement of OpenShift Machines whose instance the cloud will stop or retire.",
     {
-        "enabled": bool_value("Replace Machines. The cluster must be one of OpenShift.", default=False),
-        "lead": string_value("", "How long before the cloud begins a Machine may go, such as `2h`; empty: at once."),
-        "window": string_value("", "When Machines may go, as the config of a timeWindow; empty: always."),
-        "surge": bool_value("Have another Machine come first.", default=False),
+        "enabled": bool_value("Replace Machines. Requires OpenShift.", default=False),
+        "lead": string_value(
+            "",
+            "How long before the start of the cloud's maintenance a Machine may be replaced, such as `2h`; empty: at "
+            "once.",
+        ),
+        "window": string_value("", "When Machines may be replaced, as the config of a timeWindow; empty: always."),
+        "surge": bool_value("Wait for a new Machine before the old one is deleted.", default=False),
         "kinds": string_value(
-            "", "Which kinds of notices have a Machine replaced, with commas between; empty: what is usual."
+            "", "Kinds of notices for which Machines are replaced, separated by commas; empty: the default kinds."
         ),
     },
 )
 KUBERNIKUS = Group(
-    "Nodes of Kubernikus: old kubelets are labelled, and servers deleted whose nodes are ordered to go. Needs the"
-    " image's variant `openstack`.",
+    "The Kubernikus controller. It labels nodes with outdated kubelets, and deletes the servers of nodes that are "
+    "marked for deletion. Requires the image variant `openstack`.",
     {
-        "enabled": bool_value("See to nodes of Kubernikus.", default=False),
+        "enabled": bool_value("Run the Kubernikus controller.", default=False),
         "configMap": string_value(
             workload.KUBERNIKUS_CONFIG_MAP,
-            "A ConfigMap of your own with kubernikus.yaml in it. Edits take effect without a restart.",
+            "Name of an existing ConfigMap with kubernikus.yaml. Changes take effect without a restart.",
             pattern=_NAME,
         ),
         "secret": string_value(
             "",
-            "NAMESPACE/NAME of the Secret with cloudprovider.conf that the file names, so that it may be read.",
+            "NAMESPACE/NAME of the Secret with cloudprovider.conf that the file names. The chart grants read access "
+            "to it.",
             pattern="^([^/]+/[^/]+)?$",
         ),
     },
 )
 ESX = Group(
-    "Empties nodes that are virtual machines on ESX hosts in maintenance, and shuts them down. It needs the variant"
-    " `vsphere` of the image.",
+    "The ESX controller. It drains and shuts down nodes that are virtual machines on ESX hosts in maintenance. "
+    "Requires the image variant `vsphere`.",
     {
-        "enabled": bool_value("See to nodes on ESX hosts.", default=False),
+        "enabled": bool_value("Run the ESX controller.", default=False),
         "secretName": string_value(
             workload.ESX_SECRET,
-            "A Secret of your own with esx.yaml in it. Edits take effect without a restart.",
+            "Name of an existing Secret with esx.yaml. Changes take effect without a restart.",
             pattern=_NAME,
         ),
     },
 )
 CLOUDS = Group(
-    "Which clouds are listened to, for maintenance that they announce.",
+    "Clouds from which announced maintenance is received.",
     {
-        "env": string_map_value("Variables, such as `WD_STREAM_OCID` or `QUEUE_URL`; docs/reference has all of them."),
-        "secret": string_value("", "A Secret with more variables, such as the keys of AWS.", pattern=_NAME_OR_NOTHING),
+        "env": string_map_value(
+            "Environment variables, such as `WD_STREAM_OCID` or `QUEUE_URL`; see docs/reference for all of them."
+        ),
+        "secret": string_value(
+            "",
+            "Name of an existing Secret with more environment variables, such as AWS access keys.",
+            pattern=_NAME_OR_NOTHING,
+        ),
         "awsSecret": string_value(
             "",
-            "NAMESPACE/NAME of a Secret with the keys of AWS, as OpenShift makes it.",
+            "NAMESPACE/NAME of a Secret with AWS access keys, in the format of OpenShift.",
             pattern="^([^/]+/[^/]+)?$",
         ),
         "ociHandlerNamespace": string_value(
-            "", "Where the OCI Node Maintenance Handler has CronJobs that are taken over.", pattern=_NAME_OR_NOTHING
+            "",
+            "Namespace of the OCI Node Maintenance Handler, whose CronJobs Haulout takes over.",
+            pattern=_NAME_OR_NOTHING,
         ),
     },
 )
 AGENT = Group(
-    "A small pod on each node, for clouds that announce maintenance on the machine: Azure, Google Cloud,"
-    " AWS without a queue. It needs Kubernetes 1.32.",
+    "The agent, a DaemonSet for clouds that announce maintenance in the metadata service of the instance: Azure, "
+    "Google Cloud, and AWS without a queue. Requires Kubernetes 1.32.",
     {
-        "enabled": bool_value("Run agents, with a policy that lets each write of its own node only.", default=False),
-        "cloud": string_value(
-            "auto", "Whose metadata service is asked; `auto`: whichever answers.", choice=("auto", *AGENT_SOURCES)
+        "enabled": bool_value(
+            "Run agents, with a ValidatingAdmissionPolicy that restricts each agent to objects of its own node.",
+            default=False,
         ),
-        "nodeSelector": string_map_value("Labels of nodes on which agents run.", agent_manifests.NODE_SELECTOR),
-        "tolerations": list_value("Taints that agents tolerate: all.", agent_manifests.TOLERATIONS),
-        "resources": object_value("What each agent gets. The defaults are measured.", agent_manifests.RESOURCES),
+        "cloud": string_value(
+            "auto", "Cloud whose metadata service is polled; `auto`: detect it.", choice=("auto", *AGENT_SOURCES)
+        ),
+        "nodeSelector": string_map_value("Node selector of the agents.", agent_manifests.NODE_SELECTOR),
+        "tolerations": list_value(
+            "Tolerations of the agents. The default tolerates all taints.", agent_manifests.TOLERATIONS
+        ),
+        "resources": object_value(
+            "Resources of each agent. The defaults are based on measurements.", agent_manifests.RESOURCES
+        ),
         "priorityClassName": string_value(agent_manifests.PRIORITY, "Priority class of the agents; empty: none."),
     },
 )
 CERTIFICATE = Group(
-    "The certificate of the webhook, and of metrics over HTTPS.",
+    "The serving certificate of the webhook, and of metrics over HTTPS.",
     {
         "from": string_value(
             "self",
-            "`self`: the operator makes and renews it. `cert-manager`: that does. `secret`: it is one of yours.",
+            "Who issues the certificate. `self`: the operator issues and renews it. `cert-manager`: cert-manager "
+            "does. `secret`: you provide it in a Secret.",
             choice=("self", "cert-manager", "secret"),
         ),
         "secretName": string_value(
-            "haulout-webhook-tls", "The Secret into which `cert-manager` puts it, or that has yours.", pattern=_NAME
+            "haulout-webhook-tls",
+            "Name of the Secret that cert-manager writes, or that has your certificate.",
+            pattern=_NAME,
         ),
-        "caBundle": string_value("", "For `secret`: who vouches for it, PEM in base64."),
+        "caBundle": string_value("", "CA bundle for `secret`: PEM, base64-encoded."),
         "issuer": Group(
-            "For `cert-manager`: who issues it.",
+            "The issuer for `cert-manager`.",
             {
-                "name": string_value("", "Name of the issuer; empty: the chart makes a self-signed one."),
+                "name": string_value("", "Name of the issuer; empty: the chart creates a self-signed issuer."),
                 "kind": string_value("Issuer", "Kind of the issuer.", choice=("Issuer", "ClusterIssuer")),
                 "group": string_value("cert-manager.io", "API group of the issuer."),
             },
@@ -184,51 +211,52 @@ CERTIFICATE = Group(
     },
 )
 WEBHOOK = Group(
-    "The webhook refuses NodeMaintenances that cannot be: of a node that is not there, a second one, or one that would"
-    " cost etcd its quorum.",
+    "The validating webhook. It denies a NodeMaintenance if its node does not exist, if its node has another one, "
+    "or if etcd would lose its quorum.",
     {
-        "enabled": bool_value("Serve the webhook. Metrics over HTTPS need it, too.", default=True),
+        "enabled": bool_value("Serve the webhook. Metrics over HTTPS require it.", default=True),
         "failurePolicy": string_value(
-            "Fail", "What API servers do when no replica answers.", choice=("Fail", "Ignore")
+            "Fail", "Failure policy: what the API server does if no replica answers.", choice=("Fail", "Ignore")
         ),
-        "timeoutSeconds": int_value(15, "How long they wait for an answer.", minimum=1, maximum=30),
+        "timeoutSeconds": int_value(15, "How long the API server waits for an answer.", minimum=1, maximum=30),
         "certificate": CERTIFICATE,
     },
 )
 METRICS = Group(
-    "Metrics, for Prometheus.",
+    "Metrics for Prometheus.",
     {
         "readers": list_value(
             "ServiceAccounts that may read metrics over HTTPS: `[{namespace: monitoring, name: prometheus-k8s}]`.",
             items=_NAMESPACED_NAME,
         ),
         "serviceMonitor": Group(
-            "A ServiceMonitor, where the Prometheus Operator is installed.",
+            "A ServiceMonitor. Requires the Prometheus Operator.",
             {
-                "enabled": bool_value("Make a ServiceMonitor.", default=False),
-                "interval": string_value("30s", "How often metrics are read."),
-                "labels": string_map_value("Labels by which your Prometheus selects it."),
+                "enabled": bool_value("Create a ServiceMonitor.", default=False),
+                "interval": string_value("30s", "Scrape interval."),
+                "labels": string_map_value("Labels by which your Prometheus selects the object."),
             },
         ),
         "prometheusRule": Group(
-            "Alerts, where the Prometheus Operator is installed.",
+            "A PrometheusRule with the alerts. Requires the Prometheus Operator.",
             {
-                "enabled": bool_value("Make a PrometheusRule.", default=False),
+                "enabled": bool_value("Create a PrometheusRule.", default=False),
                 "runbookUrl": string_value(
                     RUNBOOK,
-                    "The page to which `runbook_url` of each alert leads; its anchor is added. `make docs` makes it.",
+                    "Address of the page to which the annotation `runbook_url` of each alert links; the chart "
+                    "appends the anchor. `make docs` generates the page.",
                     pattern="^https?://[^ #]+$",
                 ),
-                "labels": string_map_value("Labels by which your Prometheus selects it."),
+                "labels": string_map_value("Labels by which your Prometheus selects the object."),
             },
         ),
         "dashboard": Group(
-            "A dashboard, where Grafana's sidecar looks for ConfigMaps.",
+            "A ConfigMap with the Grafana dashboard. Requires Grafana's sidecar for dashboards.",
             {
-                "enabled": bool_value("Make a ConfigMap with the dashboard.", default=False),
+                "enabled": bool_value("Create the ConfigMap.", default=False),
                 "labels": Value(
                     {"grafana_dashboard": "1"},
-                    "Labels by which the sidecar selects it.",
+                    "Labels by which the sidecar selects the ConfigMap.",
                     {"type": "object", "additionalProperties": {"type": "string"}},
                 ),
             },
@@ -236,99 +264,102 @@ METRICS = Group(
     },
 )
 DASHBOARD = Group(
-    "The dashboard: who may use it, and what it calls the cluster.",
+    "The dashboard of the operator.",
     {
-        "clusterName": string_value("", "How people know the cluster; the dashboard says it on every page."),
+        "clusterName": string_value("", "Name of the cluster, which the dashboard shows on every page."),
         "auth": string_value(
             "token",
-            "How it knows who asks: `token`, who shows one of Kubernetes, as does empty; `proxy`, whom a proxy in front"
-            " names; `off`, not at all: everybody who reaches it may read, and nobody may act.",
+            "How users authenticate. `token` or empty: with a Kubernetes token. `proxy`: by the user name that an "
+            "authenticating proxy sends. `off`: not at all; everybody who reaches the dashboard may read, and "
+            "nobody may act.",
             choice=("token", "proxy", "off", ""),
         ),
         "proxySecret": string_value(
             workload.PROXY_SECRET,
-            "A Secret that has, under `secret`, what the proxy sends as X-Haulout-Proxy-Secret.",
+            "Name of an existing Secret whose key `secret` has the value that the proxy sends in the header "
+            "X-Haulout-Proxy-Secret.",
             pattern=_NAME,
         ),
         "actions": string_value(
             "",
-            "With `proxy`: let people act from it, in their own names, by a ServiceAccount of its own that impersonates"
-            " them. `constrained`: for these actions only, from Kubernetes 1.36 on. `unrestricted`: on any version;"
-            " beware, that account may do anything in anybody's name. With `token` people act with their own token,"
-            " without it.",
+            "With `proxy`: whether users may act from the dashboard, by a separate ServiceAccount that impersonates "
+            "them. `constrained`: only for these actions; requires Kubernetes 1.36. `unrestricted`: on any version; beware that "
+            "this ServiceAccount may do anything in the name of any user. With `token` users act with their own "
+            "token, and this value has no effect.",
             choice=("", "constrained", "unrestricted"),
         ),
     },
 )
 NETWORK = Group(
-    "Who may reach the pods. Everybody reaches the webhook, and metrics over HTTPS, which ask for a token. Agents use"
-    " the network of their node, where no NetworkPolicy applies.",
+    "The NetworkPolicy of the pods. It admits all peers to the webhook, and to metrics over HTTPS, which require a "
+    "token. It does not apply to agents, which use the host network.",
     {
-        "enabled": bool_value("Make a NetworkPolicy.", default=True),
+        "enabled": bool_value("Create a NetworkPolicy.", default=True),
         "from": list_value(
-            "Peers that may reach the dashboard and /metrics on port 8080, beside the replicas, such as those of an"
-            " Ingress controller: `[{namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: ingress-nginx}}}]`."
+            "Peers that may reach the dashboard and /metrics on port 8080, besides the replicas, such as an Ingress "
+            "controller: `[{namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: ingress-nginx}}}]`."
         ),
         "probesFrom": list_value(
-            "Peers that may reach probes on port 8081. A node always reaches its own pods, so kubelets need no entry,"
-            " unless your network plugin says otherwise."
+            "Peers that may reach the probes on port 8081. Kubelets need no entry, unless your network plugin "
+            "blocks traffic from a node to its own pods."
         ),
         "egress": list_value(
-            "Where the pods may call; empty: everywhere. They must reach the API server, DNS, and all clouds and"
-            " receivers of notifications that are configured."
+            "Egress rules; empty: egress is not restricted. The pods must reach the API server, DNS, and all "
+            "configured clouds and receivers of notifications."
         ),
     },
 )
 INGRESS = Group(
-    "An Ingress for the dashboard. Set `dashboard.auth`, or let the Ingress ask for a password.",
+    "An Ingress for the dashboard. Set `dashboard.auth`, or authenticate users at the Ingress.",
     {
-        "enabled": bool_value("Make an Ingress.", default=False),
-        "className": string_value("", "Its class; empty: the cluster's usual one."),
-        "annotations": string_map_value("Its annotations."),
+        "enabled": bool_value("Create an Ingress.", default=False),
+        "className": string_value("", "Ingress class; empty: the cluster's default."),
+        "annotations": string_map_value("Annotations of the Ingress."),
         "hosts": list_value(
-            "Its hosts, as `[{host: maintenance.example.com, path: /}]`; empty: any.", items=_INGRESS_HOST
+            "Hosts of the Ingress, as `[{host: maintenance.example.com, path: /}]`; empty: any host.",
+            items=_INGRESS_HOST,
         ),
-        "tls": list_value("Its certificates, as `[{secretName: …, hosts: […]}]`."),
+        "tls": list_value("TLS of the Ingress, as `[{secretName: …, hosts: […]}]`."),
     },
 )
 ACCOUNT = Group(
-    "Whose permissions the operator has.",
+    "The ServiceAccount of the operator.",
     {
-        "create": bool_value("Make a ServiceAccount.", default=True),
+        "create": bool_value("Create the ServiceAccount.", default=True),
         "name": string_value(workload.NAME, "Name of the ServiceAccount.", pattern=_NAME),
-        "annotations": string_map_value("Its annotations, such as the role that it has in a cloud."),
+        "annotations": string_map_value("Annotations of the ServiceAccount, such as its role in a cloud."),
     },
 )
 RBAC = Group(
-    "Permissions.",
+    "Roles and bindings.",
     {
-        "create": bool_value("Make the roles of the operator, and bind them.", default=True),
+        "create": bool_value("Create the roles of the operator, and their bindings.", default=True),
         "podDeletion": bool_value(
-            "Let the operator delete pods: for NodeMaintenances whose "
-            "policy deletes pods that cannot be evicted, and for"
-            " files that the chart does not see. What `profiles.config` deletes is granted anyway.",
+            "Grant the deletion of pods, for NodeMaintenances whose policy deletes pods that cannot be evicted, and "
+            "for profiles that the chart cannot read. If `profiles.config` needs it, the chart grants it anyway.",
             default=False,
         ),
-        "people": bool_value("Make the roles for people: nodemaintenance-editor-role and others.", default=True),
+        "people": bool_value("Create the ClusterRoles for users, such as nodemaintenance-editor-role.", default=True),
         "extraRules": list_value(
-            "Rules that are added to the operator's ClusterRole, as those of your own plugins need."
+            "Rules to add to the operator's ClusterRole, such as those that your own plugins need."
         ),
     },
 )
 LEASES = Group(
-    "Leases lock nodes while they are in maintenance, also for other operators of medik8s.",
+    "The leases that lock nodes during maintenance, also against other medik8s operators.",
     {
-        "namespace": string_value(node_lease.NAMESPACE, "The namespace of these leases.", pattern=_NAME),
+        "namespace": string_value(node_lease.NAMESPACE, "Namespace of these leases.", pattern=_NAME),
         "createNamespace": bool_value(
-            "Make that namespace, unless somebody else has. It stays when the release is removed: others may use it.",
+            "Create the namespace, unless it exists. It is kept when the release is uninstalled, because other "
+            "operators may use it.",
             default=True,
         ),
     },
 )
 _DURATION_OR_NOTHING = r"^([0-9]+(\.[0-9]+)?(ms|s|m))?$"
 LEADER_ELECTION = Group(
-    "How soon a standby takes over from a leader that crashed. Shorter durations cost more writes, and a leader that"
-    " cannot reach the API server stops sooner.",
+    "Leader election: how soon a standby replaces a leader that crashed. Shorter durations cost more writes, and a "
+    "leader that cannot reach the API server stops sooner.",
     {
         "leaseDuration": string_value(
             "",
@@ -337,29 +368,29 @@ LEADER_ELECTION = Group(
         ),
         "renewDeadline": string_value(
             "",
-            "How long a leader that cannot renew goes on; less than `leaseDuration`; empty: 6s.",
+            "How long a leader that cannot renew its lease continues; less than `leaseDuration`; empty: 6s.",
             pattern=_DURATION_OR_NOTHING,
         ),
         "retryPeriod": string_value(
             "",
-            "How often a leader renews; less than `renewDeadline` divided by 1.2; empty: 1.5s.",
+            "How often a leader renews its lease; less than `renewDeadline` divided by 1.2; empty: 1.5s.",
             pattern=_DURATION_OR_NOTHING,
         ),
     },
 )
 
 HISTORY = Group(
-    "What happened to nodes that were deleted.",
+    "The history of deleted nodes.",
     {
         "retention": string_value(
             "",
-            "How long the history of a node is kept after the node was deleted, such as 12h, 30d or 52w; 0: it goes"
-            " with the node; empty: 90d.",
+            "How long the history of a node is kept after the node was deleted, such as 12h, 30d or 52w; 0: it is "
+            "deleted with the node; empty: 90d.",
             pattern=r"^(0|([0-9]+[wdhms])+)?$",
         ),
         "deletedNodes": int_value(
             0,
-            "Of how many deleted nodes at most; those that were deleted first go first; 0: 1000.",
+            "Maximum number of deleted nodes with a history; the oldest are deleted first; 0: 1000.",
             minimum=0,
             maximum=10_000,
         ),
@@ -370,7 +401,9 @@ SETTINGS = Group(
     "Values of the chart.",
     {
         "image": IMAGE,
-        "replicas": int_value(workload.REPLICAS, "How many pods; one of them leads.", minimum=1, maximum=10),
+        "replicas": int_value(
+            workload.REPLICAS, "Number of replicas; one of them is the leader.", minimum=1, maximum=10
+        ),
         "crds": CRDS,
         "profiles": PROFILES,
         "clouds": CLOUDS,
@@ -389,36 +422,40 @@ SETTINGS = Group(
         "leaderElection": LEADER_ELECTION,
         "history": HISTORY,
         "quorumCheck": bool_value(
-            "Refuse what would cost etcd its quorum, outside of OpenShift as well.", default=True
+            "Deny maintenance by which etcd would lose its quorum, also outside of OpenShift.", default=True
         ),
         "podDisruptionBudget": Group(
-            "Keeps a replica there while nodes are drained, by us and by others.",
+            "A PodDisruptionBudget, which keeps a replica running while nodes are drained.",
             {
-                "enabled": bool_value("Make a PodDisruptionBudget.", default=True),
-                "maxUnavailable": int_value(1, "How many pods may be away.", minimum=1, maximum=10),
+                "enabled": bool_value("Create a PodDisruptionBudget.", default=True),
+                "maxUnavailable": int_value(1, "How many replicas may be unavailable.", minimum=1, maximum=10),
             },
         ),
         "resources": object_value(
-            "What each pod gets. The defaults are measured: enough for 5,000 nodes.", workload.RESOURCES
+            "Resources of each pod. The defaults are based on measurements, and are enough for 5,000 nodes.",
+            workload.RESOURCES,
         ),
         "priorityClassName": string_value(workload.PRIORITY, "Priority class of the pods; empty: none."),
         "terminationGracePeriodSeconds": int_value(
-            workload.GRACE_SECONDS, "How long a pod has to hand over.", minimum=0, maximum=3600
+            workload.GRACE_SECONDS,
+            "Termination grace period: how long a pod has to finish requests and release its leases.",
+            minimum=0,
+            maximum=3600,
         ),
         "podSecurityContext": object_value("Security context of the pods.", workload.POD_SECURITY),
         "securityContext": object_value("Security context of the container.", workload.CONTAINER_SECURITY),
-        "nodeSelector": string_map_value("Labels of nodes on which pods may run."),
-        "tolerations": list_value("Taints that pods tolerate.", workload.TOLERATIONS),
-        "affinity": object_value("Affinity of the pods; empty: they keep off each other's nodes."),
-        "topologySpreadConstraints": list_value("How pods are spread; empty: over zones."),
+        "nodeSelector": string_map_value("Node selector of the pods."),
+        "tolerations": list_value("Tolerations of the pods.", workload.TOLERATIONS),
+        "affinity": object_value("Affinity of the pods; empty: replicas prefer different nodes."),
+        "topologySpreadConstraints": list_value("Topology spread constraints of the pods; empty: spread over zones."),
         "podAnnotations": string_map_value("Annotations of the pods."),
-        "podLabels": string_map_value("More labels of the pods."),
-        "commonLabels": string_map_value("More labels of everything."),
+        "podLabels": string_map_value("Additional labels of the pods."),
+        "commonLabels": string_map_value("Additional labels of all objects."),
         "extraArgs": list_value(
-            "More arguments of `haulout run`, such as `--log-format=text`.", items={"type": "string"}
+            "Additional arguments of `haulout run`, such as `--log-format=text`.", items={"type": "string"}
         ),
-        "extraEnv": list_value("More variables of the container."),
-        "extraVolumes": list_value("More volumes of the pods, such as a Secret with OCI's configuration file."),
-        "extraVolumeMounts": list_value("Where these are mounted."),
+        "extraEnv": list_value("Additional environment variables of the container."),
+        "extraVolumes": list_value("Additional volumes of the pods, such as a Secret with OCI's configuration file."),
+        "extraVolumeMounts": list_value("Mounts of the additional volumes."),
     },
 )

@@ -70,9 +70,9 @@ def as_yaml(group: Group) -> str:
 
 
 def as_schema(group: Group) -> str:
-    whole = {"$schema": "http://json-schema.org/draft-07/schema#", "title": "Values of Haulout's chart"}
+    whole = {"$schema": "http://json-schema.org/draft-07/schema#", "title": "Values of the Haulout chart"}
     schema = whole | _schema(group)
-    schema["properties"]["global"] = {"type": "object", "description": "Of a chart that this one is a part of; unused."}
+    schema["properties"]["global"] = {"type": "object", "description": "Global values of a parent chart. Not used."}
     return json.dumps(schema, indent=2) + "\n"
 
 
@@ -83,7 +83,7 @@ def as_tables(group: Group) -> str:
     return "\n".join(
         [
             *(f"## {name}\n\n{value.description}\n\n{_table(value, f'{name}.')}" for name, value in groups.items()),
-            f"## The pods, and the rest\n\n{_table(Group('', alone), '')}",
+            f"## Pods and other values\n\n{_table(Group('', alone), '')}",
         ]
     )
 
@@ -92,7 +92,7 @@ def _table(group: Group, prefix: str) -> str:
     rows = (
         f"| `{path}` | {_shorten(value.default)} | {value.description} |\n" for path, value in _flatten(group, prefix)
     )
-    return "| value | default | what |\n| --- | --- | --- |\n" + "".join(rows)
+    return "| value | default | description |\n| --- | --- | --- |\n" + "".join(rows)
 
 
 def _yaml_lines(group: Group, pad: str) -> Iterator[str]:

@@ -1,9 +1,9 @@
-{{/* Labels of everything. */}}
+{{/* Labels of all objects. */}}
 {{- define "haulout.labels" -}}
 {{- include "haulout.labelsAnd" (list . dict) -}}
 {{- end }}
 
-{{/* The same, and others: (list . OTHERS) */}}
+{{/* Labels of all objects, and additional ones: (list . ADDITIONAL) */}}
 {{- define "haulout.labelsAnd" -}}
 {{- $root := index . 0 -}}
 {{- $labels := dict
@@ -16,7 +16,7 @@
 {{- toYaml (merge (dict) $labels (index . 1) $root.Values.commonLabels) -}}
 {{- end }}
 
-{{/* Labels of pods: those by which people and tools find the Node Maintenance Operator are among them. */}}
+{{/* Labels of pods. They include those by which users and tools select the Node Maintenance Operator. */}}
 {{- define "haulout.podLabels" -}}
 {{- $labels := dict
   "app.kubernetes.io/name" "haulout"
@@ -27,7 +27,7 @@
 {{- toYaml (merge (dict) $labels .Values.podLabels .Values.commonLabels) -}}
 {{- end }}
 
-{{/* Variables are read at the start: other ones take other pods. A maintenance.yaml is followed, and takes none. */}}
+{{/* Environment variables are read at the start, so a change must roll out new pods. A maintenance.yaml is reloaded. */}}
 {{- define "haulout.podAnnotations" -}}
 {{- toYaml (merge (dict "checksum/clouds" (include "haulout.clouds" . | sha256sum)) .Values.podAnnotations) -}}
 {{- end }}
@@ -45,7 +45,7 @@
 {{- if $image.digest }}{{ printf "%s@%s" $name $image.digest }}{{ else }}{{ printf "%s:%s" $name $tag }}{{ end -}}
 {{- end }}
 
-{{/* Where the operator has the certificate of the webhook from. */}}
+{{/* The argument --webhook: the source of the webhook's certificate. */}}
 {{- define "haulout.webhook" -}}
 {{- if not .Values.webhook.enabled }}off
 {{- else if eq .Values.webhook.certificate.from "self" }}self
@@ -53,12 +53,12 @@
 {{- end }}
 {{- end }}
 
-{{- define "haulout.makesCertificate" -}}
+{{- define "haulout.issuesCertificate" -}}
 {{- if eq (include "haulout.webhook" .) "self" }}true{{ end -}}
 {{- end }}
 
-{{/* Whether a namespace is for this release to make: (list . NAME). One that somebody else has made is not. */}}
-{{- define "haulout.mayMakeNamespace" -}}
+{{/* Whether this release creates a namespace: (list . NAME). It does not if the namespace exists and is not its own. */}}
+{{- define "haulout.createsNamespace" -}}
 {{- $root := index . 0 -}}
 {{- $name := index . 1 -}}
 {{- if ne $name $root.Release.Namespace -}}
@@ -69,25 +69,25 @@
 {{- end -}}
 {{- end }}
 
-{{/* The maintenance.yaml of the values, as a text. */}}
+{{/* The maintenance.yaml of the values, as text. */}}
 {{- define "haulout.configuration" -}}
 {{- $config := .Values.profiles.config -}}
 {{- if and $config .Values.profiles.existingConfigMap -}}
-{{- fail "profiles.config and profiles.existingConfigMap: expected one of them" -}}
+{{- fail "profiles.config and profiles.existingConfigMap are both set: set one of them" -}}
 {{- end -}}
 {{- if kindIs "map" $config }}{{ toYaml $config }}{{ else if $config }}{{ $config }}{{ end -}}
 {{- end }}
 
-{{/* The same, as JSON. */}}
+{{/* The maintenance.yaml of the values, as JSON. */}}
 {{- define "haulout.file" -}}
 {{- $file := include "haulout.configuration" . | fromYaml -}}
 {{- if and (hasKey $file "Error") (not (hasKey $file "profiles")) -}}
-{{- fail (printf "profiles.config is not YAML: %s; `haulout check` says more" $file.Error) -}}
+{{- fail (printf "profiles.config is not valid YAML: %s; run `haulout check` for details" $file.Error) -}}
 {{- end -}}
 {{- toJson $file -}}
 {{- end }}
 
-{{/* The instances of a plugin in it, as JSON: (list . TYPE) */}}
+{{/* The instances of a plugin in the maintenance.yaml, as JSON: (list . TYPE) */}}
 {{- define "haulout.instances" -}}
 {{- $type := index . 1 -}}
 {{- $file := include "haulout.file" (index . 0) | fromJson -}}
@@ -108,13 +108,13 @@
 {{- if (include "haulout.file" . | fromJson).budget }}true{{ end -}}
 {{- end }}
 
-{{/* Whether what most profiles need is granted, since theirs is not known. */}}
+{{/* Whether to grant what most plugins need, because the configured ones are unknown or the values say so. */}}
 {{- define "haulout.usualProfiles" -}}
 {{- if or .Values.profiles.existingConfigMap (eq .Values.profiles.permissions "usual") }}true{{ end -}}
 {{- end }}
 
-{{/* Whether pods are evicted, and events of these tell of it: what is done by default does. */}}
-{{- define "haulout.tellsOfPods" -}}
+{{/* Whether profiles or controllers evict pods, and record Events about them. The default profile does. */}}
+{{- define "haulout.recordsPodEvents" -}}
 {{- $drains := not (omit (include "haulout.file" . | fromJson) "budget") -}}
 {{- range $instance := include "haulout.instances" (list . "eviction") | fromJsonArray -}}
 {{- if eq (toString (default dict $instance.config).action) "drain" }}{{ $drains = true }}{{ end -}}
@@ -122,7 +122,7 @@
 {{- if or $drains .Values.kubernikus.enabled .Values.esx.enabled (include "haulout.usualProfiles" .) }}true{{ end -}}
 {{- end }}
 
-{{/* Whether profiles cordon nodes: what is done by default does. */}}
+{{/* Whether profiles cordon nodes. The default profile does. */}}
 {{- define "haulout.cordonsByProfile" -}}
 {{- $cordons := not (omit (include "haulout.file" . | fromJson) "budget") -}}
 {{- range $instance := include "haulout.instances" (list . "eviction") | fromJsonArray -}}
@@ -131,7 +131,7 @@
 {{- if $cordons }}true{{ end -}}
 {{- end }}
 
-{{/* Whether pods are deleted that cannot be evicted: by values, or by a drain of profiles. */}}
+{{/* Whether pods that cannot be evicted may be deleted: by rbac.podDeletion, or by a drain of the profiles. */}}
 {{- define "haulout.deletesPods" -}}
 {{- $deletes := .Values.rbac.podDeletion -}}
 {{- range $instance := include "haulout.instances" (list . "eviction") | fromJsonArray -}}
