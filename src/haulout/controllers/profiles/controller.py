@@ -52,7 +52,6 @@ class TopicSubscriptions:
         self._topics: dict[str, frozenset[str]] = {}
 
     def set(self, node: str, topics: frozenset[str]) -> None:
-        """Replace the topics of a node."""
         before = self._topics.get(node, frozenset())
         if before == topics:
             return
@@ -77,6 +76,8 @@ class TopicSubscriptions:
 log = logging.getLogger(__name__)
 
 _MAX_STEPS = 20  # per reconcile; more means that the profiles form a loop
+# Workers wait for API requests most of the time. With one worker, as in the SAP maintenance-controller, a slow write
+# would delay all nodes.
 _WORKERS = 32
 _FLUSH_TIMEOUT = timedelta(seconds=5)  # for notifications in flight before leadership is handed over
 
@@ -87,7 +88,7 @@ class TransitionLoopError(HauloutError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProfileSettings:
-    """Settings that differ between installations."""
+    """What differs between installations. It does not change while the process runs."""
 
     namespace: str  # of the operator; holds the slot ledger
     own_node: str = ""  # hand over leadership before this node is drained; empty: never
@@ -179,6 +180,8 @@ class ProfilesController:
             )
             reconciling = group.create_task(self._queue.run())
             await self._is_handing_over.wait()
+            # Reconciles end first, so that nothing new is decided. Then notifications that are recorded as sent are
+            # sent, because the next leader will not send them.
             reconciling.cancel()
             await self._informers.flush(_FLUSH_TIMEOUT)
             for task in background:
@@ -203,7 +206,6 @@ class ProfilesController:
 
     @property
     def profiles(self) -> Collection[str]:
-        """The names of the configured profiles."""
         return () if self._configuration is None else self._configuration.profiles.keys()
 
     @property
@@ -291,6 +293,7 @@ class ProfilesController:
             requeue_at = await self._reconcile_node(name)
         except (LeadershipHandover, LeadershipLost):
             raise
+        # The boundary of a reconcile: whatever fails for one node must not stop the work of the others.
         except Exception as error:
             self._report_failure(name, error)
             raise  # the queue backs off for this node only
@@ -333,6 +336,7 @@ class ProfilesController:
                 if self._nodes.get(name) is not observed:
                     continue  # the watch has delivered a new node of the same name meanwhile
                 return None  # the watch will deliver the deletion
+            # A request that failed without a response may have changed the node.
             except HauloutError:
                 self._history_recorder.invalidate(name)
                 raise

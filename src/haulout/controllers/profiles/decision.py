@@ -75,7 +75,7 @@ _MIN_REQUEUE_DELAY = timedelta(seconds=1)  # for a plugin that asks to be evalua
 
 
 def decide(observation: Observation, profiles: Mapping[str, Profile]) -> Decision:
-    """Return the decision for one node."""
+    """Return the decision for one node. It reads no clock, sends no request, and keeps no state."""
     evaluation = _Evaluation(observation, profiles, attached_profiles(observation, profiles))
     evaluation.evaluate_all()
     evaluation.drop_detached()
@@ -84,11 +84,11 @@ def decide(observation: Observation, profiles: Mapping[str, Profile]) -> Decisio
 
 
 class _MustWait(Exception):
-    """Raised if a chain has started and must wait."""
+    """Raised if a chain has started and must wait; the text says for what. It is no failure."""
 
 
 class _PluginError(Exception):
-    """Raised if a plugin fails."""
+    """Raised if a plugin fails. The error belongs to one profile, and never stops the evaluation of the others."""
 
 
 class _DataUnavailable(_PluginError):
@@ -108,12 +108,13 @@ class _ProfileFailed(Exception):
 
 
 class _Evaluation:
-    """Mutable state of one call of `decide`."""
+    """Mutable state of one call of `decide`. It collects the decision, profile by profile."""
 
     def __init__(self, observation: Observation, profiles: Mapping[str, Profile], attached: AttachedProfiles) -> None:
         self.observation = observation
         self.profiles = profiles
         self.attached = attached.names
+        # First, so that plugins see the node with its cordon annotation intact.
         self.draft = _draft(observation)
         self.tampering = (
             "" if self.draft.node is observation.node else cordon.describe_annotation_damage(observation.node)
@@ -242,6 +243,7 @@ class _Evaluation:
             try:
                 for effect in self._actions_of(member, profile, state):
                     self._apply(effect, profile)
+            # An invalid annotation must not be overwritten: whoever owns the cordon could no longer undo it.
             except (InvalidCordonAnnotation, _PluginError) as error:
                 raise _ProfileFailed(part, f"{member.name}: {error}") from None
 
@@ -264,6 +266,7 @@ class _Evaluation:
                 self.requeue_times.append(until)
                 raise _MustWait(reason)
             case Warn():
+                # Emitted after the write, so that a reconcile that conflicts does not warn twice.
                 self.warnings.append(action)
             case PatchHypervisor() | ReplaceMachine():
                 if problem := self.observation.failed_actions.get(profile.name):
@@ -296,6 +299,8 @@ class _Evaluation:
         self.draft = self.draft.with_action(Cordon(), owner=f"profile/{profile.name}", is_adopting=is_adopting)
 
     def _drain(self, profile: Profile, policy: DrainPolicy) -> None:
+        # The node must be cordoned in the API server, not only in the draft. Otherwise the scheduler could replace
+        # evicted pods on the same node.
         if not self.draft.before.spec.unschedulable:
             raise _MustWait(f"cordoning node {self.draft.node.name} before its pods are evicted")
         drain = self.observation.drains.get(profile.name)
@@ -324,6 +329,8 @@ class _Evaluation:
                 problems.append(f"{member.name}: {error}")
                 continue
             if decision.is_due:
+                # Recorded in the write of this decision, and sent after it. So a crash loses a message rather than
+                # sending it twice.
                 self.last_sent[member.name] = self.observation.now
                 self.notifications.append(NotificationRequest(member.name, profile.name, state))
             elif decision.requeue_at is not None:
@@ -351,6 +358,8 @@ class _Evaluation:
             if ongoing := _ongoing_transition(pending, config.transitions):
                 return self._superseding_transition(ongoing, profile, state, reports) or ongoing, reports
             self._abandon_pending(profile, state)  # the configuration was edited meanwhile
+        # An error in any chain blocks all transitions of the state, as in the SAP maintenance-controller. Otherwise the
+        # order of transitions, by which the first one wins, would depend on a failure.
         errored = [name for report in reports for name, transition in report.checks.items() if transition.result.error]
         if errored:
             message = f"checks that failed with an error: {', '.join(dict.fromkeys(errored))}"
@@ -495,6 +504,7 @@ class _Evaluation:
         needed = [claim for claim in claims if _is_required(claim, transition)]
         if self.observation.budget is not None and transition.next is State.IN_MAINTENANCE:
             needed.append(BudgetClaim(self.observation.budget.budget))
+        # All claims of the profile or none: the reconciler takes them before the write.
         if needed:
             self.claims += [(profile.name, claim) for claim in needed]
             self.claimed_transitions[profile.name] = profile.states[state].transitions.index(transition)

@@ -62,6 +62,7 @@ def recovery_timeout(variables: Mapping[str, str]) -> timedelta | None:
 
 @lru_cache(maxsize=2)
 def configuration(recovery: timedelta | None = None) -> Configuration:
+    # Imported late: plugins take time and memory to load, and are not needed in a cluster without notices.
     from haulout.controllers.profiles.config.loader import load
     from haulout.controllers.profiles.plugins.registry import registries
 
@@ -88,6 +89,7 @@ def effective_configuration(
 def is_unfinished_on(node: Node) -> bool:
     """Return whether the default profile has not finished with a node."""
     written = node.metadata.annotations.get(DATA_ANNOTATION, "")
+    # Most nodes do not have it, and parsing their annotations would cost more than this search.
     if PROFILE not in written:
         return False
     try:

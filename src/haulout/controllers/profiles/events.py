@@ -28,6 +28,8 @@ _TRANSIENT = (Conflict, ServerFailure, TooManyRequests, Unreachable)  # usually 
 _UNREADABLE_DATA = ProfileEventReason.MAINTENANCE_DATA_UNREADABLE
 LOOP_REASON = ProfileEventReason.PROFILE_TRANSITION_LOOP  # on nodes
 _STATES = frozenset(map(str, State))
+# The API server deletes events after an hour by default (`--event-ttl`). Five minutes keep an ongoing failure visible
+# in `kubectl describe node`.
 _REPEAT_AFTER = timedelta(minutes=5)
 _UNREADABLE, _FAILING = "", " "  # in place of a profile's name; no profile is called so
 _LOOPING = "  "  # prefix of a profile's name

@@ -1,4 +1,9 @@
-"""Executes decisions: takes claims, writes the node, and starts and stops drains. It decides nothing."""
+"""Executes decisions: takes claims, writes the node, and starts and stops drains. It decides nothing.
+
+Claims are the slots and leases that a transition needs before it may happen, each taken by compare-and-swap. The first
+writer wins. If the transition then does not happen, a slot is released against the current version of the node and a
+lease expires. A repeated attempt finds that it already holds the claim.
+"""
 
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -42,11 +47,6 @@ from haulout.kube import leases
 from haulout.kube.client import Client
 from haulout.kube.patches import merge_patch, node_patch, strategic_patch
 from haulout.kube.slot_ledger import Slot, SlotLimit
-
-# Claims: the slots and leases that a transition needs before it may happen, each taken by compare-and-swap.
-#
-# The first writer wins. If the transition then does not happen, a slot is released against the current version of the
-# node and a lease expires. A repeated attempt finds that it already holds the claim.
 
 LimitClaim = SlotClaim | BudgetClaim
 
@@ -154,7 +154,6 @@ class Executor:
         )
 
     async def run(self) -> None:
-        """Run drains until cancelled."""
         await self._drains.run()
 
     async def take_claims(self, claims: Collection[tuple[str, Claim]], node: Node) -> dict[str, Deferral]:
@@ -222,6 +221,7 @@ class Executor:
             if isinstance(action, ReplaceMachine):
                 return await request_replacement(self._client, action, node=node, profile=profile)
             await self._client.patch(HYPERVISORS, node.name, merge_patch({"spec": action.spec}))
+        # These errors are permanent, and belong to this profile. All others fail the whole reconcile, which is retried.
         except (BadRequest, Forbidden, Invalid, NotFound) as error:
             if isinstance(action, ReplaceMachine):
                 return f"Machine {action.machine} of node {node.name} cannot be replaced: {error}"
@@ -232,10 +232,13 @@ class Executor:
         """Write the node if anything changes; return whether it does."""
         draft = self.draft_of(decision)
         if (owners := draft.cordon_owners()) is not None:
+            # Before the write: a copy that outlived its owner would restore the cordon that the write removes.
             await self.cordon_copies.remove_owners(draft.node, keep=owners)
         change = draft.patch()
         if change is not None:
             name = draft.node.name
+            # The watch may deliver this write before its response arrives. It must not requeue the node, which is
+            # reconciled again anyway.
             self.writing.add(name)
             try:
                 self._nodes.record_write(await self._client.patch(NODES, name, node_patch(change)))
@@ -283,6 +286,7 @@ class Executor:
             await self._stop_drain(node.name, profile)
             drain = None
         if drain is None:
+            # May hand over leadership: the process must not evict its own pod in the middle of a drain that it runs.
             self._before_drain(node.name)
             self._drained_profiles[node.name] = tuple(
                 dict.fromkeys((*self._drained_profiles.get(node.name, ()), profile))
@@ -383,6 +387,7 @@ class Executor:
             if cause_of(slot) is not MaintenanceCause.PROFILES:
                 return False
             observed = self._nodes.get(slot.name)
+            # The informer may lag behind the ledger: a node that it does not know may be new rather than deleted.
             if observed is None or observed.node.uid != slot.uid:
                 return True  # until the API server confirms its deletion
             return claim.scope.counts(observed, now)

@@ -35,7 +35,7 @@ _RETRY_AFTER = timedelta(minutes=1)  # while the history cannot be written
 
 
 class HistoryRecorder:
-    """Records what happens to profiles."""
+    """Records what happens to profiles. It waits for no write of the history: a decision must not depend on it."""
 
     def __init__(self, history: History, clock: Clock) -> None:
         self._history = history

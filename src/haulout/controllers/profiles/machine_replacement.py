@@ -29,6 +29,7 @@ async def request_replacement(client: Client, replacement: ReplaceMachine, *, no
     body = _machine_maintenance(name, replacement, node=node, profile=profile)
     try:
         await client.create(MACHINE_MAINTENANCES, body, namespace=NAMESPACE)
+    # From before a crash, or from another process: the name is the same for the same request.
     except AlreadyExists:
         return _refusal_reason(await client.get(MACHINE_MAINTENANCES, name, namespace=NAMESPACE))
     return ""

@@ -34,8 +34,8 @@ class Owner(Object, frozen=True):
     status: _Status = _Status()
 
 
+# Returns the owner of a kind in a namespace by its name; None if it is not known.
 Owners = Callable[[str, str, str], Owner | None]
-"""Returns the owner of a kind in a namespace by its name; None if it is not known."""
 
 
 _OWNER_AND_PROFILE = ("owner", "profile")
@@ -110,7 +110,7 @@ METRICS = (
 
 
 class ProfileMetrics:
-    """The metrics of the profiles controller."""
+    """The metrics of the profiles controller. Each process has its own; Prometheus adds them up."""
 
     def __init__(self) -> None:
         self.shuffles = MetricVec(SHUFFLES)
@@ -213,8 +213,11 @@ def _shuffled_of_replica_set(replica_set: Owner, owners: Owners) -> Iterator[Shu
 
 
 def _share_of(owner: Owner) -> float:
+    # The API server defaults `replicas` to 1.
     return _share(1 if owner.spec.replicas is None else owner.spec.replicas)
 
 
 def _share(number: int) -> float:
+    # In Go, a division of floats by zero is +Inf. The SAP maintenance-controller exports it for a DaemonSet without a
+    # ready pod.
     return math.inf if number == 0 else 1 / number

@@ -70,7 +70,7 @@ class Observation:
 
 @dataclass(frozen=True, slots=True)
 class CheckReport:
-    """The result of one check."""
+    """The result of one check, with the type of the plugin for users."""
 
     type: str
     result: CheckResult
@@ -78,7 +78,7 @@ class CheckReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransitionReport:
-    """The evaluation of one transition."""
+    """The evaluation of one transition. All transitions of a state are evaluated, also after one that passes."""
 
     target: State
     expression: str
@@ -93,7 +93,7 @@ class TransitionReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProfileReport:
-    """The evaluation of one profile."""
+    """The evaluation of one profile. Status, history, events and metrics are derived from it."""
 
     name: str
     state: str
@@ -106,7 +106,7 @@ class ProfileReport:
 
 @dataclass(frozen=True, slots=True)
 class NotificationRequest:
-    """A notification to send."""
+    """A notification to send after the write, which records it as sent."""
 
     instance: str
     profile: str
@@ -123,7 +123,7 @@ class DataUpdate(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """What to do about a node."""
+    """What to do about a node. The executor adds nothing to it, except for the data annotation."""
 
     draft: NodeDraft
     statuses: Mapping[str, ProfileStatus]
@@ -147,7 +147,6 @@ class Decision:
 
     @property
     def state(self) -> State:
-        """The aggregate state of the node."""
         return aggregate_state(report.next for report in self.reports)
 
 

@@ -49,7 +49,6 @@ def permissions(configuration: Configuration, *, namespace: str) -> tuple[Permis
 
 
 def base_permissions() -> tuple[Permission, ...]:
-    """Return what every configuration needs."""
     return (
         Permission(("get", "list", "watch"), "", "nodes", None, "watch nodes"),
         Permission(("patch",), "", "nodes", None, "cordon, taint and label nodes"),

@@ -46,7 +46,7 @@ PROFILE_SEPARATOR = "--"
 
 
 class State(StrEnum):
-    """The state of a profile on a node."""
+    """The state of a profile on a node. The values are those of the SAP maintenance-controller."""
 
     OPERATIONAL = "operational"
     REQUIRED = "maintenance-required"
@@ -83,7 +83,6 @@ class CheckResult:
 
 
 def passes(reason: str = "", /, *, requeue_at: datetime | None = None, **info: Any) -> CheckResult:
-    """Return a result that passes."""
     return CheckResult(True, reason, info, requeue_at)
 
 
@@ -237,7 +236,7 @@ class NamedFile(NamedTuple):
 
 
 class Plugin:
-    """What all plugins have in common."""
+    """What all plugins have in common. The docstring of a plugin becomes its description in the reference."""
 
     __slots__ = ()
 
@@ -481,7 +480,7 @@ class ExternalClient(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class HttpResponse:
-    """An HTTP response."""
+    """The response to a request, whatever its status. The body is limited in size."""
 
     status: int
     body: bytes
@@ -489,7 +488,7 @@ class HttpResponse:
 
 
 class Notification(Plugin):
-    """Sends messages to people."""
+    """Sends messages to people, in the background: it may wait and fail without an effect on the node."""
 
     __slots__ = ()
 
@@ -526,7 +525,6 @@ class Message:
 
     @property
     def text(self) -> str:
-        """The message as one sentence."""
         if self.event is not None:
             return self.event.message
         return f"node {self.node} is now {self.state} by profile {self.profile}"
@@ -541,7 +539,7 @@ class SendDecision:
 
 
 class Schedule(Plugin):
-    """Decides when a notification is sent."""
+    """Decides when a notification is sent. Pure, like a check."""
 
     __slots__ = ()
 

@@ -108,6 +108,7 @@ class PodShuffleCounter:
         try:
             pods = await self._pods(node)
         finally:
+            # Also after a failure, because a drain waits for it.
             listed.set()
             if self._listing.get(node) is listed:
                 del self._listing[node]

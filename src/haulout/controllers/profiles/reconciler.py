@@ -70,7 +70,10 @@ class Informers(Protocol):
 
 
 class NodeReconciler:
-    """Reconciles single nodes for the controller."""
+    """Reconciles single nodes.
+
+    The controller calls it for many nodes in parallel, but never twice for the same node.
+    """
 
     def __init__(
         self,
@@ -90,6 +93,8 @@ class NodeReconciler:
         self._pod_shuffles = pod_shuffles
         self._events = events
         self._clock = clock
+        # Decisions with claims read what earlier ones have taken. In parallel, several nodes would decide for the same
+        # slot, and all but one be refused.
         self._claims_lock = asyncio.Lock()
         self._loop_backoff = LoopBackoff()
 
@@ -190,6 +195,7 @@ class NodeReconciler:
         if decision.drains:
             await self._pod_shuffles.wait_listed(observed.node.name)
         await self._executor.reconcile_drains(observed.node, decision.drains)
+        # The node may have been deleted, or replaced by one of its name, while this reconcile was writing.
         remaining = self._nodes.find(observed.node.name)
         if remaining is None or remaining.uid != observed.node.uid:
             return wrote

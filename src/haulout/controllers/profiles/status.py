@@ -33,7 +33,7 @@ class NodeStatus:
 
 
 class NodeStatuses:
-    """The last decisions, by node."""
+    """The last decisions, by node. Subscribers are called at once, and must not block."""
 
     def __init__(self) -> None:
         self._nodes: dict[str, NodeStatus] = {}

@@ -77,6 +77,7 @@ def build(
     else:
         layout = reading.read_partially(FileLayout, root, key="", also=sections)
         configuration = builder.configuration(layout, found)
+    # Only Haulout reads these sections, so no file of the SAP maintenance-controller relies on a lenient reader here.
     _promote_warnings(reading, "budget")
     _promote_warnings(reading, "notifications")
     if reading.errors:
@@ -110,7 +111,10 @@ def _deduplicated(problems: list[ConfigError]) -> list[ConfigError]:
 
 
 class _Builder:
-    """Builds the parts of a configuration."""
+    """Builds the parts of one configuration.
+
+    All errors go to the reader; what cannot be built is replaced by `_BROKEN`.
+    """
 
     def __init__(self, reading: ConfigReader, registries: Registries) -> None:
         self.definitions = lint.Definitions()
@@ -197,11 +201,13 @@ class _Builder:
     def _notification(self, layout: NotificationLayout, key: str, classes: Mapping[str, type]) -> tuple[Any, Any]:
         plugin = self._plugin(layout, key, classes)
         schedule_key = path(key, "schedule")
+        # The SAP maintenance-controller compares types of schedules, and only these, without case.
         by_type = {name.lower(): each for name, each in self._registries.schedules.items()}
         schedule: Any = _BROKEN
         if layout.schedule is None:
             return plugin, None
         if layout.schedule.type is not None:
+            # The SAP maintenance-controller refuses a file without `schedule.config`, too.
             if _is_nothing(layout.schedule.config):
                 self._reading.add_error(path(schedule_key, "config"), "expected a mapping, found nothing; {} is enough")
             else:
@@ -236,15 +242,15 @@ class _Chains:
         self._triggers = triggers
 
     def checks(self, text: str | None, key: str) -> CheckChain:
-        """Return the chain of checks for an expression."""
         expression = self._read(booleans.parse, text, key)
         if expression is None:
+            # The error is reported, and the configuration is discarded. This chain only allows to go on and find other
+            # errors.
             return CheckChain(text or "", (), lambda _: False)
         members = self._members(expression.names, self._checks, "check", key)
         return CheckChain(expression.text, tuple(members), expression.evaluate)
 
     def notifications(self, text: str, key: str) -> tuple[NotificationMember, ...]:
-        """Return the chain of notifications for an expression."""
         names = self._read(booleans.parse_names, text, key) or ()
         members = tuple(self._members(names, self._notifications, "notification", key))
         for name in (member.name for member in members if member.plugin[1] is None):
@@ -261,7 +267,6 @@ class _Chains:
         )
 
     def triggers(self, text: str, key: str) -> tuple[Member[Any], ...]:
-        """Return the chain of triggers for an expression."""
         names = self._read(booleans.parse_names, text, key) or ()
         return tuple(self._members(names, self._triggers, "trigger", key))
 

@@ -1,9 +1,8 @@
-"""Describes the plugins of a configuration: which they are, their options, and what they do.
+"""Describes the plugins and profiles of a configuration, for `haulout check`, the dashboard and documentation.
 
-Secret options are not shown, and the value of a `${NAME}` is shown as `${NAME}`, since it may be a secret.
-
-A profile as a diagram and as text: for `haulout check` and for documentation. `mermaid` returns a state diagram that
-GitHub, GitLab and most editors render; `explain` yields lines for a terminal.
+Secret options are not shown, and the value of a `${NAME}` is shown as `${NAME}`, since it may be a secret. `mermaid`
+returns a profile as a state diagram that GitHub, GitLab and most editors render; `explain` yields it as lines for a
+terminal.
 """
 
 import dataclasses
@@ -37,7 +36,7 @@ _IDS = {State.OPERATIONAL: "operational", State.REQUIRED: "required", State.IN_M
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstanceDescription:
-    """The description of an instance."""
+    """An instance of a plugin that a chain names, without secrets."""
 
     family: str  # check, notification or trigger
     name: str
@@ -47,7 +46,6 @@ class InstanceDescription:
 
     @property
     def settings(self) -> str:
-        """The options in one line."""
         return ", ".join(f"{key}: {value}" for key, value in self.options.items())
 
 
@@ -124,6 +122,8 @@ def _options(value: object) -> tuple[Option, ...]:
 def mask_values(text: str, values: Mapping[str, str]) -> str:
     """Replace values of variables in a text by their names, and redact credentials in URLs."""
     for name, value in values.items():
+        # Any value that is the whole option is masked, even a short one. Inside a longer text, short values would match
+        # by chance.
         if value.strip() == text:
             return f"${{{name}}}"
         if len(value) >= MIN_VALUE_LENGTH:

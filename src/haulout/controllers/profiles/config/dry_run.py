@@ -24,7 +24,7 @@ _MAX_ROUNDS = 5  # a value may combine several names, of which the first error s
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DryRun:
-    """The result of loading a file."""
+    """The result of loading a file, with the variables that it needs. `values` may contain secrets: never log it."""
 
     loaded: Loaded | None
     errors: tuple[ConfigError, ...] = ()

@@ -73,7 +73,7 @@ def format_refusals(refused: Collection[DeniedPermission]) -> str:
 
 
 class _Replacer:
-    """Replaces the forbidden plugins of profiles."""
+    """Replaces the forbidden plugins of profiles. A plugin is forbidden if any permission that it needs is denied."""
 
     def __init__(self, refused: Collection[DeniedPermission], namespace: str) -> None:
         self._refused: dict[Permission, list[DeniedPermission]] = {}
@@ -98,6 +98,8 @@ class _Replacer:
         return replace(member, plugin=ForbiddenCheck(member.plugin.type, reason)) if reason else member
 
     def _trigger(self, member: Member[Trigger]) -> Member[Trigger]:
+        # A trigger that only waits ends after its timeout whatever it can see. If it failed instead, the node would
+        # stay out of service.
         reason = "" if member.plugin.only_waits else self._forbidden_reason(member.plugin)
         return replace(member, plugin=ForbiddenTrigger(member.plugin.type, reason)) if reason else member
 

@@ -1,9 +1,7 @@
 """The layout of a `maintenance.yaml`: the structure of the file before it is interpreted.
 
-`loader` reads a file into these classes and builds the model from them. The JSON schema for editors is derived from
-them, too.
-
-The JSON schema of a `maintenance.yaml`, for completion and validation in editors.
+`loader` reads a file into these classes and builds the model from them. The JSON schema for completion and validation
+in editors is derived from them, too: the docstrings of classes are its descriptions.
 """
 
 import json
@@ -200,7 +198,6 @@ class FileLayout:
 
 
 def schema_text(registries: Registries) -> str:
-    """Return the schema as text."""
     return json.dumps(file_schema(registries), indent=2, ensure_ascii=False) + "\n"
 
 

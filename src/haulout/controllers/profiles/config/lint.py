@@ -3,13 +3,12 @@
 None of this is an error, since the SAP maintenance-controller loads such files silently: duplicate names, instances
 that no chain names, states that no transition leads to or from, plugins in states where they make no sense.
 
-Finds profiles that would take a node out of service for a notice and return it for the same one, repeatedly. Pure. It
-evaluates the notice checks for example maintenances: one that starts after the lead time of each check, and one that
-has started. If a path into a state is open, and a way back is open because a check returns that nothing is near, the
-two contradict each other: for example `due` with a lead time of 40m on the way in, and `!due` with 15m or `!active` on
-the way back. Other checks are assumed to pass where that matters.
-
-The check `over` never contradicts: it interprets a maintenance like the checks that took the node for it.
+`transition_loops` finds profiles that would take a node out of service for a notice and return it for the same one,
+repeatedly. It is pure. It evaluates the notice checks for example maintenances: one that starts after the lead time of
+each check, and one that has started. If a path into a state is open, and a way back is open because a check returns
+that nothing is near, the two contradict each other: for example `due` with a lead time of 40m on the way in, and `!due`
+with 15m or `!active` on the way back. Other checks are assumed to pass where that matters. The check `over` never
+contradicts: it interprets a maintenance like the checks that took the node for it.
 """
 
 from collections.abc import Iterator, Sequence
@@ -28,6 +27,7 @@ from haulout.core import duration
 
 _FAMILY_NAMES = {"check": "check", "notify": "notification", "trigger": "trigger", "profile": "profile"}
 
+# Any fixed time will do: examples are relative to it, and warnings must not depend on the clock.
 _NOW = datetime(2024, 1, 1, tzinfo=UTC)
 _ORDER = (State.OPERATIONAL, State.REQUIRED, State.IN_MAINTENANCE)
 _OTHER_SOURCE = "\0"  # a source that no check names
@@ -83,6 +83,7 @@ def _warn_about_unused(configuration: Configuration, places: Definitions, readin
         },
         "trigger": {member.name for state in states for chain in _trigger_chains(state) for member in chain},
     }
+    # Names of profiles are in no chain: nodes name them by their label.
     for (family, name), key in places.keys.items():
         if name and name not in used.get(family, {name}):
             reading.add_warning(f"{key}.name", f"{_FAMILY_NAMES[family]} {name!r} is used in no chain")

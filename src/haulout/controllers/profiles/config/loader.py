@@ -52,6 +52,7 @@ def load(
     Files that the configuration names are validated too, unless `opens_files` is false: the author of the file may lack
     permission to read them.
     """
+    # Imported late: `builder` imports `Loaded` and `Registries` from this module.
     from haulout.controllers.profiles.config.builder import build
 
     name = file or (str(source) if isinstance(source, Path) else "maintenance.yaml")

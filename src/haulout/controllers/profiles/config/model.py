@@ -45,7 +45,7 @@ class CheckChain:
 
 @dataclass(frozen=True, slots=True)
 class Transition:
-    """A transition out of a state."""
+    """A transition out of a state: it happens if `check` passes, and `trigger` runs on the way."""
 
     check: CheckChain
     next: State
@@ -54,7 +54,7 @@ class Transition:
 
 @dataclass(frozen=True, slots=True)
 class StateConfig:
-    """What happens in a state."""
+    """What happens in a state: triggers on entry, then notifications, then the first transition whose checks pass."""
 
     enter: tuple[Member[Trigger], ...] = ()
     notify: tuple[NotificationMember, ...] = ()
@@ -66,7 +66,7 @@ _NO_ACTIONS = StateConfig()
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """A state machine for nodes."""
+    """A state machine for nodes. All nodes share the same value; the state of a node is in its annotations."""
 
     name: str
     states: Mapping[State, StateConfig] = field(default_factory=lambda: dict.fromkeys(State, _NO_ACTIONS))
@@ -90,6 +90,7 @@ class Profile:
         for first in self.states[State.OPERATIONAL].transitions:
             if first.next is state is not State.OPERATIONAL:
                 yield (first.check,)
+            # There are three states, so no path has more than two transitions that lead forward.
             elif first.next is State.REQUIRED and state is State.IN_MAINTENANCE:
                 second_transitions = self.states[State.REQUIRED].transitions
                 yield from ((first.check, second.check) for second in second_transitions if second.next is state)
@@ -118,7 +119,7 @@ class NotificationRule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Configuration:
-    """A whole configuration file."""
+    """A whole configuration file, immutable. An edited file becomes a new value."""
 
     requeue: timedelta  # default maximum age of external query results
     profiles: Mapping[str, Profile]  # empty: profiles manage nothing, not even the default one
@@ -133,7 +134,6 @@ class Configuration:
         yield from (plugin for _, plugin in self.members())
 
     def members(self) -> Iterator[tuple[str, Plugin]]:
-        """Yield all plugins in chains with the names of their instances."""
         for profile in self.profiles.values():
             yield from profile.members()
         for rule in self.notifications:

@@ -3,6 +3,7 @@
     @dataclass(frozen=True, slots=True, kw_only=True)
     class HasLabel:
         "Passes when the node has a label."
+
         key: str = option("the label's key")                      # required, since it has no default
         value: str = option("its value; any, if empty", default="")
 
@@ -20,9 +21,8 @@ Values are converted as the SAP maintenance-controller converts them (`coercion`
 at once. What `warnings()` and `template_problems()` yield, in the same form as `problems()`, are warnings, since the Go
 controller would not notice them.
 
-Options that must not be shown: tokens, passwords, and URLs to which anyone who knows them can post.
-
-Validation of options whose text has a format, for `Plugin.problems`.
+`secret_option` declares options that must not be shown: tokens, passwords, and URLs to which anyone who knows them can
+post. `parse_problems` validates options whose text has a format, for `Plugin.problems`.
 """
 
 import dataclasses
@@ -41,7 +41,7 @@ _METADATA: Final = "haulout.option"
 
 
 class OptionKind(enum.Enum):
-    """Kinds of fields with special handling."""
+    """Kinds of fields that the reader does not convert by their type."""
 
     REST = "all keys that no other field has, as plain values"
     RAW = "the value as it was read, for a reader of its own"
@@ -73,6 +73,7 @@ def option(
     is_required = default is MISSING if required is None else required
     metadata = {_METADATA: _Meta(description=description, required=is_required, key=key, kind=kind)}
     if isinstance(default, dict):
+        # A dict as a default value would be shared by all instances, and dataclasses refuse it.
         return dataclasses.field(default_factory=lambda: dict(default), kw_only=True, metadata=metadata)
     return dataclasses.field(default=default, kw_only=True, metadata=metadata)
 
@@ -150,7 +151,7 @@ def choices(kind: Any) -> dict[str, Any] | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OptionRow:
-    """One row of a reference page."""
+    """One row of the generated reference of a plugin: docs/reference/plugins.md."""
 
     key: str
     kind: str
@@ -177,6 +178,7 @@ def schema(cls: type) -> dict[str, Any]:
     options = options_of(cls)
     properties = {each.key: {**_schema_of(each), "description": each.description} for each in options}
     result: dict[str, Any] = {"type": ["object", "null"], "properties": properties}
+    # A required boolean that is missing is false, as in Go.
     required = [each.key for each in options if each.required and each.type is not bool]
     if required:
         result |= {"type": "object", "required": required}
@@ -244,6 +246,7 @@ def _type_name(kind: Any) -> str:
 
 
 def _format_default(default: Any) -> str:
+    # Imported late: only generated pages need it, and every plugin imports this module.
     from haulout.core import duration
 
     match default:
@@ -274,6 +277,5 @@ def parse_problems(key: str, text: str, read: Callable[[str], object]) -> Iterat
 
 
 def parse_problems_each(key: str, texts: Iterable[str], read: Callable[[str], object]) -> Iterator[tuple[str, str]]:
-    """Yield the messages for each text of a list."""
     for number, text in enumerate(texts):
         yield from parse_problems(f"{key}[{number}]", text, read)

@@ -71,7 +71,7 @@ def open_reader(
 
 @dataclass(frozen=True, slots=True)
 class _Single:
-    """A scalar and its origin."""
+    """A scalar and its origin, which decides how it is converted and what an error may show."""
 
     value: goyaml.Plain
     written: str
@@ -87,7 +87,10 @@ class _Single:
 
 
 class ConfigReader:
-    """Reads from one file."""
+    """Reads values of one file, and collects errors and warnings with their lines.
+
+    It never raises for a wrong value.
+    """
 
     def __init__(self, *, file: str, resolver: Resolver, opens_files: bool = True) -> None:
         self.errors: list[ConfigError] = []

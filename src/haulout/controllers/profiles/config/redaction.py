@@ -69,6 +69,7 @@ def redact_config(text: str, registries: Registries, *, also: Iterable[str] = ()
     line_redactor = FileRedactor(_secret_keys(registries), values)
     shown = line_redactor.redact_comments(shown[:rest]) + line_redactor.redact(shown[rest:])
     found = tuple(values)
+    # Without this limit, a crafted file would block the event loop: each secret is searched in the whole text.
     if len(found) > _MAX_SECRETS:
         return RedactedConfig(f"# {REDACTED}: there are more than {_MAX_SECRETS} secrets in this file\n", found)
     return RedactedConfig(RedactedConfig("", found).redact(shown), found)
@@ -186,6 +187,7 @@ def _entries(node: yaml.Node | None) -> list[tuple[str, yaml.Node]]:
     for key, value in node.value:
         if not isinstance(key, yaml.ScalarNode):
             continue
+        # `<<: *alias` merges another mapping (https://yaml.org/type/merge.html). A mapping may refer to itself.
         if key.value == "<<" and value is not node:
             for merged in (value, *_items(value)):
                 found += [] if merged is node else _own_entries(merged)

@@ -5,14 +5,13 @@
     await watcher.watch(on_change=…, on_problem=…, on_restored=…)   # until cancelled
 
 Once a second it calls `stat` and compares identity, size and modification time; the file is read only if these differ.
-A mounted ConfigMap is updated by switching a symbolic link. The path then leads to another file, which is complete and
-read at once. A file that is written in place may be incomplete, so it is read only after one more interval without a
-change.
+A mounted ConfigMap is updated by switching a symbolic link (pkg/volume/util/atomic_writer.go in kubernetes/kubernetes).
+The path then leads to another file, which is complete and read at once. A file that is written in place may be
+incomplete, so it is read only after one more interval without a change. inotify is not used: the kubelet replaces the
+directory, so that a watch on the file would end with the first update.
 
 The last valid configuration stays in force while the file is invalid or missing. A problem is reported once, not every
-second.
-
-The differences between two configurations, for the log line and the event of a reload.
+second. `differences` yields what changed, for the log line and the event of a reload.
 """
 
 import os
@@ -33,7 +32,7 @@ POLL_INTERVAL = timedelta(seconds=1)
 
 
 class Loaded(Protocol):
-    """The result of loading a file."""
+    """What `load` returns. The watcher compares configurations, and does not look at anything else."""
 
     @property
     def configuration(self) -> Any: ...
@@ -157,6 +156,7 @@ class ConfigWatcher(Generic[L]):
         self.content = None
         try:
             content = self.content = read_file(self._path, str(self._path))
+            # The modification time changes without the content when the kubelet writes all files of a ConfigMap again.
             if content == self.last_good and self.problem is None and self.loaded is not None:
                 return self.loaded
             loaded = self._load(content)

@@ -6,13 +6,11 @@
     patch(chosen.changes)                      # a merge patch of the node
 
 An approval is required for the transition from `maintenance-required` to `in-maintenance`. Checks of other transitions
-are offered only by name: approving without a name must neither start nor end a maintenance.
+are offered only by name: approving without a name must neither start nor end a maintenance. Other checks of the chain
+need not pass yet: an approval in the morning counts when the window opens in the evening.
 
-Other checks of the chain need not pass yet: an approval in the morning counts when the window opens in the evening.
-
-Whether a node waits at a check for a label or annotation that a person can set, by the state on the node. Pure. Only a
-change that the configuration asks for in the current state of a profile can be made this way. Other checks that the
-node waits for do not matter: an approval may come first (`haulout.controllers.profiles.explain.approval`).
+`awaited_approval` answers for one check by the state on the node, without a report: only a change that the
+configuration asks for in the current state of a profile can be made this way.
 """
 
 import shlex
@@ -128,6 +126,7 @@ def transitions_of(
     if profile is None or report.state not in tuple(State):
         return ()
     transitions = profile.states[State(report.state)].transitions
+    # The report and the configuration are paired by position, so both must have the same transitions.
     is_edited = [transition.check.text for transition in transitions] != [
         transition.expression for transition in report.transitions
     ]

@@ -54,7 +54,7 @@ class _ApiStruct(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class CheckExplanation(_ApiStruct, frozen=True):
-    """A check and its result."""
+    """A check of a transition, and why it passes or not."""
 
     name: str
     type: str
@@ -65,7 +65,7 @@ class CheckExplanation(_ApiStruct, frozen=True):
 
 
 class TransitionExplanation(_ApiStruct, frozen=True):
-    """A transition, and what blocks it."""
+    """A transition, what blocks it, and the smallest sets of changes that would open it."""
 
     target: str
     expression: str
@@ -78,7 +78,7 @@ class TransitionExplanation(_ApiStruct, frozen=True):
 
 
 class ProfileExplanation(_ApiStruct, frozen=True):
-    """A profile of a node."""
+    """A profile of a node, with all transitions out of its state."""
 
     name: str
     configured: bool
@@ -258,6 +258,7 @@ async def _loop_notes(client: Client, node: str) -> list[str]:
 
 async def _events(client: Client, reason: str) -> Sequence["_Event"]:
     try:
+        # Events about objects without a namespace, such as nodes, are in the namespace default.
         return (await client.list(EVENTS.with_model(_Event), namespace="default", fields=f"reason={reason}")).items
     except KubeError:
         return []
@@ -267,6 +268,7 @@ def _last_seen(event: "_Event") -> datetime:
     return event.series.last_observed_time or event.event_time or _NEVER
 
 
+# Only the fields that are needed of an events.k8s.io/v1 Event.
 class _Series(Base, frozen=True):
     last_observed_time: datetime | None = None
 

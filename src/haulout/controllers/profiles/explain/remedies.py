@@ -12,7 +12,7 @@ Values = Mapping[str, bool | None]
 
 _MAX_NAMES = 16  # the number of combinations grows exponentially
 _MAX_CHANGES = 4
-_MAX_REMEDIES = 5
+_MAX_REMEDIES = 5  # more than a person would read
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,8 +23,8 @@ class RequiredResult:
     passed: bool
 
 
+# Changes that are enough together.
 Remedy = tuple[RequiredResult, ...]
-"""Changes that are enough together."""
 
 
 def format_remedy(remedy: Remedy) -> str:

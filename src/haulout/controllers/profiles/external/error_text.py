@@ -20,6 +20,7 @@ def quote_response(response: bytes | str, *, secrets: Iterable[str] = ()) -> str
     text = response.decode(errors="replace") if isinstance(response, bytes) else response
     text = redact_values(text, secrets)
     line = "".join(character if character.isprintable() else " " for character in text)
+    # Truncated before the split, which would copy a response of megabytes.
     line = " ".join(line[: 4 * _MAX_LENGTH].split())
     return f"'{line}'" if len(line) <= _MAX_LENGTH else f"'{line[:_MAX_LENGTH]}…'"
 

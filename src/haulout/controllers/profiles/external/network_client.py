@@ -43,6 +43,8 @@ from haulout.kube.transports import aiohttp_errors, proxy
 _HTTP_TIMEOUT = timedelta(seconds=10)
 _MAIL_TIMEOUT = timedelta(seconds=30)
 _MAX_REDIRECTS = 3
+# 301, 302 and 303 may turn a POST into a GET; 307 and 308 keep the method (RFC 9110, section 15.4). A message that
+# arrives as a GET is lost.
 _SAFE_METHODS = {"GET", "HEAD"}
 _REDIRECTS = {301, 302, 303, 307, 308}
 _SAME_METHOD = {307, 308}
@@ -68,6 +70,7 @@ class NetworkClient:
         self._given_tls = tls
         self._connections = connections
         self._max_response_bytes = max_response_bytes
+        # HTTP connections are limited by the connector, mail by this.
         self._mail_slots = asyncio.Semaphore(connections)
         self._session: aiohttp.ClientSession | None = None
 
@@ -183,6 +186,7 @@ class NetworkClient:
             connector = aiohttp.TCPConnector(ssl=self._tls, limit=self._connections, force_close=True)
             self._session = aiohttp.ClientSession(
                 connector=connector,
+                # Receivers must not be able to recognize one request by another.
                 cookie_jar=aiohttp.DummyCookieJar(),
                 timeout=aiohttp.ClientTimeout(total=None),  # each request sets its own
             )

@@ -129,5 +129,6 @@ class QueryCache:
             return QueryResult(asked_at, problem=f"no answer within {duration.format(_QUERY_TIMEOUT)}")
         except HauloutError as error:
             return QueryResult(asked_at, problem=str(error))
+        # A query runs in a task of the cache. An exception would end the cache for all plugins.
         except Exception as error:  # noqa: BLE001 - plugins may be third-party code; the error may hold a secret
             return QueryResult(asked_at, problem=f"the query failed with {type(error).__name__}")

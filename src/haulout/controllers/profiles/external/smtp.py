@@ -32,7 +32,7 @@ _QUIT_TIMEOUT = timedelta(seconds=2)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Credentials:
-    """SMTP credentials."""
+    """What AUTH sends. Never shown: `_error_text` redacts the password in all its encodings."""
 
     user: str
     password: str = field(repr=False)
@@ -40,7 +40,7 @@ class Credentials:
 
     @property
     def plain(self) -> str:
-        """The argument of AUTH PLAIN."""
+        # RFC 4616: authorization identity, NUL, user, NUL, password.
         return _base64(f"{self.identity}\0{self.user}\0{self.password}")
 
 
@@ -86,6 +86,7 @@ async def deliver(envelope: Envelope, *, tls: ssl.SSLContext, timeout: timedelta
 
 
 async def _send(client: SMTP, envelope: Envelope) -> None:
+    # After STARTTLS the client must greet again, since the first greeting was not protected (RFC 3207, section 4.2).
     if client.is_ehlo_or_helo_needed:  # not greeted yet on this connection, or the greeting was before STARTTLS
         await _greet(client)
     if envelope.login is not None:
@@ -111,6 +112,7 @@ async def _greet(client: SMTP) -> None:
 
 async def _log_in(client: SMTP, login: Credentials) -> None:
     """Authenticate with one mechanism that the server offers: each failure may count towards an account lockout."""
+    # The rule of PlainAuth in Go's src/net/smtp/auth.go.
     if client.get_transport_info("sslcontext") is None and client.hostname not in _LOCAL_HOSTS:
         raise SMTPException("does not offer TLS, without which no password is sent")
     if not client.supports_extension("auth"):

@@ -68,7 +68,7 @@ def _is_selected(profile: Profile, observation: Observation) -> bool:
 
 
 class _NoticeProfiles:
-    """Attaches notice profiles to a node."""
+    """Attaches notice profiles to a node. One object serves one evaluation: it reads the notices once."""
 
     def __init__(self, observation: Observation, *, reads_notices: bool) -> None:
         self.recheck_times: list[datetime] = []  # when the result may change

@@ -30,6 +30,7 @@ from haulout.errors import HauloutError
 T = TypeVar("T")
 _Pairs = list[tuple[str, Any]]
 _ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
+# encoding/json of Go escapes these so that JSON can be embedded in HTML and JavaScript.
 _ESCAPES = str.maketrans({c: f"\\u{ord(c):04x}" for c in "<>&\u2028\u2029"})
 _LEGACY = ("LastTransition", "LastNotificationTimes", "ProfileStates", "PreviousStates")
 
@@ -49,7 +50,7 @@ class ProfileData:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeData:
-    """The content of the annotation."""
+    """The content of the annotation. Unknown members are never dropped: they raise `DataError`."""
 
     profiles: Mapping[str, ProfileData] = field(default_factory=dict)
     notifications: Mapping[str, GoTime] = field(default_factory=dict)  # by instance: when it was last sent
@@ -148,6 +149,7 @@ def _parse_current(members: _Pairs) -> NodeData:
     notifications: dict[str, GoTime] = {}
     for name, value in members:
         match _known_member(name, ("Profiles", "Notifications"), "the annotation"):
+            # As in Go: null resets a map, and a repeated member is merged into it.
             case "Profiles" if value is None:
                 profiles = {}
             case "Profiles":
@@ -243,6 +245,7 @@ def _known_member(name: str, known: tuple[str, ...], where: str) -> str:
 def _member(name: str, known: tuple[str, ...]) -> str | None:
     if name in known:
         return name
+    # Go matches member names without case (encoding/json, Unmarshal).
     folded = name.lower().replace("\u017f", "s")  # Go folds the long s to s
     return next((each for each in known if each.lower() == folded), None)
 

@@ -25,8 +25,8 @@ _TOWARDS_MAINTENANCE = {
     State.REQUIRED: (State.IN_MAINTENANCE,),
 }
 
+# A profile, and the state from which it goes towards maintenance.
 Departure = tuple[str, State]
-"""A profile, and the state from which it goes towards maintenance."""
 
 
 def is_towards_maintenance(state: str, next_state: str) -> bool:
@@ -54,6 +54,7 @@ class LoopBackoff:
         departures = self._departures.setdefault(node, {})
         key = report.name, State(report.state)
         previous = departures.get(key)
+        # A clock that was set back starts a new count, so that no profile waits for a time far in the future.
         if previous is None or not timedelta() <= now - previous.last <= _RESET_AFTER:
             departures[key] = _Departures(1, now, now)
         else:

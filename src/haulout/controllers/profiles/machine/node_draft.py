@@ -8,8 +8,8 @@ Later plugins of a reconcile see the changes of earlier ones. `haulout.drain.cor
 profiles and NodeMaintenances can own the cordon of a node, and a node that a person had cordoned stays cordoned. A
 cordoned node without our annotation is uncordoned if the configuration says so, since its cordon has no known owner.
 
-Validates labels, annotations and finalizers before a write, as the API server does. All changes of a reconcile are one
-write, so an invalid name in one profile would block the other profiles of the node.
+`problem_with_action` validates labels, annotations and finalizers before the write, as the API server does. All changes
+of a reconcile are one write, so an invalid name in one profile would block the other profiles of the node.
 """
 
 from collections.abc import Collection, Mapping
@@ -39,7 +39,6 @@ class NodeDraft:
 
     @classmethod
     def of(cls, node: Node, *, now: datetime) -> "NodeDraft":
-        """Return a draft without changes."""
         return cls(node, node, now)
 
     def with_action(self, action: Action, *, owner: str, is_adopting: bool = False) -> "NodeDraft":
@@ -91,6 +90,8 @@ class NodeDraft:
         change: RawObject = difference(_mutable_fields(self.before), _mutable_fields(self.node))
         if not change:
             return None
+        # A merge patch replaces whole lists, such as taints. Without the resourceVersion it would undo what others have
+        # added since.
         precondition = {"uid": self.before.uid, "resourceVersion": self.before.resource_version}
         return change | {"metadata": change.get("metadata", {}) | precondition}
 

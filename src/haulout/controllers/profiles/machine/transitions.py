@@ -1,6 +1,8 @@
-"""Pending transitions: their slot is taken and their drain runs, and they are completed whatever their checks return.
+"""Pending transitions, and states that are not in the history yet: what the data annotation cannot keep.
 
-They are kept in an annotation of Haulout, since the Go controller rejects unknown members in its data annotation:
+The Go controller rejects unknown members in its data annotation, so both have an annotation of Haulout.
+
+A pending transition has taken its slot and its drain runs. It is completed whatever its checks return:
 
     {"os":{"next":"in-maintenance","check":"approved","since":"2024-05-01T10:00:00Z","at":"2024-05-02T10:00:00Z"}}
 
@@ -9,11 +11,11 @@ transition: after any later transition, by whatever controller, the pending one 
 node through a whole round meanwhile, a leftover entry does not put the node into maintenance. `at` is when the pending
 transition started.
 
-States that a profile has passed and that are not in the history of its node yet. The data annotation contains the
-current state of a profile, not how it got there. Profiles often change state twice in a row. A crash before the first
-of two transitions reaches the history would lose it. So the write of the second transition carries the first in an
-annotation of Haulout. The next later transition removes the annotation; if there is none, it is removed when the node
-is operational and its history is written:
+Passed states are those that a profile has passed and that are not in the history of its node yet. The data annotation
+contains the current state of a profile, not how it got there. Profiles often change state twice in a row. A crash
+before the first of two transitions reaches the history would lose it. So the write of the second transition carries the
+first. The next later transition removes the annotation; if there is none, it is removed when the node is operational
+and its history is written:
 
     {"os":[{"to":"maintenance-required","at":"2024-05-01T10:00:00Z"}]}
 

@@ -37,7 +37,7 @@ _ATTEMPT_TIMEOUT = timedelta(minutes=1)
 
 
 class DeliveryState(StrEnum):
-    """The outcome of a message."""
+    """The outcome of a message, or of its last attempt."""
 
     SENT = "sent"
     DELAYED = "delayed"  # an attempt failed, another one follows
@@ -46,7 +46,7 @@ class DeliveryState(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delivery:
-    """The current outcome of a message."""
+    """The current outcome of a message, for `on_update`."""
 
     instance: str
     type: str  # of the notification
@@ -75,7 +75,7 @@ _QueueKey = tuple[str, str]  # instance and node
 
 
 class DeliveryQueue:
-    """Sends queued messages while `run` runs."""
+    """Sends queued messages while `run` runs. It keeps them in memory only; callers record them before."""
 
     def __init__(
         self,
@@ -158,6 +158,7 @@ class DeliveryQueue:
             if error is None:
                 self._report(item, DeliveryState.SENT)
                 return
+            # With jitter, so that messages that failed together, because a receiver was down, are not retried together.
             delay = _RETRY_BACKOFF.delay(item.attempts, self._random)
             retry_at = self._clock.now() + delay
             if isinstance(error, UndeliverableMessage) or retry_at > item.queued_at + self._max_age:

@@ -111,6 +111,7 @@ class NodeNotifier:
         if delivery.state is DeliveryState.SENT:
             log.info("notification %s about node %s is sent", delivery.instance, delivery.node)
             return
+        # A receiver that is down for half an hour would otherwise cause an event for every attempt.
         if delivery.state is DeliveryState.DELAYED and delivery.attempts > 1:
             log.debug("notification %s about node %s: %s", delivery.instance, delivery.node, delivery.problem)
             return

@@ -4,17 +4,11 @@
     notifier.use(configuration.notifications)
     await notifier.run()  # until cancelled; `enqueue` requeues an object
 
-A message is recorded in an annotation of its object before it is sent
-(`haulout.controllers.profiles.notify.object_notifier`). Failed attempts are retried
-(`haulout.controllers.profiles.notify.delivery`), and recorded as events of the object.
-
-Decides which notifications of an object are due, from its events, the configuration and what was sent. Pure.
-
-    decision = decide(events, rules, sent=sent_notifications(obj), now=now)
-
-An annotation of the object records what was sent and when, by instance, event and key. It is written before a message
-is sent, under the object's resourceVersion, so each message is sent at most once, whichever replica leads. A message in
-flight is lost if the process crashes, as notifications of profiles are.
+`decide_notifications` is the pure function that returns which notifications are due: from the events of an object, the
+configuration, and what was sent. An annotation of the object records what was sent and when, by instance, event and
+key. It is written before a message is sent, under the object's resourceVersion, so each message is sent at most once,
+whichever replica leads. A message in flight is lost if the process crashes, as notifications of profiles are. Failed
+attempts are retried (`haulout.controllers.profiles.notify.delivery`), and recorded as events of the object.
 
 An event that is over is dropped after `MAX_EVENT_AGE`, so that objects older than the configuration do not cause a
 flood of messages.
@@ -100,7 +94,6 @@ class ObjectNotifier:
                 self.enqueue(kind, obj.name)
 
     def enqueue(self, kind: str, name: str) -> None:
-        """Requeue an object."""
         if self._rules:
             self._queue.add((kind, name))
 
@@ -199,7 +192,7 @@ class ObjectNotifier:
 
 @dataclass(frozen=True, slots=True)
 class DueNotification:
-    """A message to send."""
+    """A message to send, once the annotation records it as sent."""
 
     instance: str
     notification: Notification

@@ -67,7 +67,6 @@ class _PluginFamily(_ByType):
 
 @cache
 def registries() -> Registries:
-    """Return all plugin classes, by type."""
     external = cache(_external_plugins)
     return Registries(
         checks=_PluginFamily(Check, external),

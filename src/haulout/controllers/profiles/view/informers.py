@@ -7,8 +7,6 @@
 A change of an object that a check may read is reported to the controller by its topic, which requeues the nodes that
 subscribe to the topic. An informer that has not synced never looks like an empty list: reading it raises
 `InformerNotSynced`, and the node is requeued when the informer has synced.
-
-Calls a function at most once per interval. The last call is never dropped.
 """
 
 import asyncio
@@ -51,12 +49,13 @@ from haulout.kube.informer_set import InformerNotSynced, InformerSet
 from haulout.kube.reflector import ListWatch
 
 NODE_INDEX = "node"
+# Pods come and go all the time, and each change may concern all nodes that wait for capacity.
 _CAPACITY_INTERVAL = timedelta(seconds=5)
 _SYNC_TIMEOUT = timedelta(seconds=10)
 
 
 class Requeuer(Protocol):
-    """What the informers call: the controller."""
+    """What the informers call: the controller. A protocol, because the controller creates the informers."""
 
     events: ProfileEvents
 
@@ -143,6 +142,7 @@ class ProfileInformers:
         self.queries.set_max_age(configuration.requeue)
         if Need.WORKLOADS not in configuration.needs:
             self._workload_subscriptions.clear()
+        # Cached values are invalidated by changes of pods, which are not watched for every configuration.
         self._capacities.clear()
 
     def query_interval(self, node: str) -> timedelta | None:
@@ -354,7 +354,7 @@ def _consumption(row: CachedPod | None) -> object:
 
 
 class Throttle:
-    """Calls `call` at once, and then again after `interval` at the earliest, however often it is invoked."""
+    """Calls `call` at once, and then again after `interval` at the earliest. The last call is never dropped."""
 
     def __init__(self, call: Callable[[], object], *, clock: Clock, interval: timedelta) -> None:
         self._call = call
@@ -371,12 +371,12 @@ class Throttle:
         if self._last_call is None or now - self._last_call >= self._interval or now < self._last_call:
             self._call_now()
         else:
+            # `on_set_back`: if the clock is set back, the time of the alarm may be hours away.
             self._alarm = self._clock.call_at(
                 self._last_call + self._interval, self._call_now, on_set_back=self._call_now
             )
 
     def stop(self) -> None:
-        """Cancel the pending call."""
         if self._alarm is not None:
             self._alarm.cancel()
             self._alarm = None

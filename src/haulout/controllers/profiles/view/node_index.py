@@ -43,7 +43,7 @@ OnChange = Callable[[str, frozenset[str], bool], object]  # the node, its topics
 
 
 class _Row(ObservedNode):
-    """A node in the store."""
+    """A node in the store, with the key and version that `IndexedStore` needs."""
 
     __slots__ = ()
 
@@ -117,7 +117,6 @@ class NodeIndex:
     # Updates
 
     def on_watch_event(self, old: Node | None, new: Node | None) -> None:
-        """Apply a watch event."""
         if new is not None:
             self._update(new, is_own_write=False)
         elif old is not None:

@@ -1,8 +1,8 @@
 """The view of the cluster for the checks of one node, backed by informers.
 
-Workloads of the pods on a node, and subscriptions of nodes to their changes. The state of the workloads before a drain
-is in an annotation of the node (`haulout.api.workloads`), written together with the cordon. This module keeps only
-which nodes subscribe to which workloads.
+It also derives the workloads of the pods on a node, and keeps which nodes subscribe to which workloads. The state of
+the workloads before a drain is in an annotation of the node (`haulout.api.workloads`), written together with the
+cordon, so that the next leader compares with the same state.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping

@@ -32,8 +32,8 @@ CPU = "cpu"
 PODS_RESOURCE = "pods"
 CORDON = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
 
+# Of resources: cpu in thousandths, everything else in whole units.
 Quantities = Mapping[str, int]
-"""Of resources: cpu in thousandths, everything else in whole units."""
 
 _ENDED = ("Succeeded", "Failed")
 _NAME = "metadata.name"
@@ -41,7 +41,7 @@ _WHOLE = re.compile(r"-?[0-9]{1,19}")
 
 
 class Toleration(Base, frozen=True):
-    """A toleration of a pod."""
+    """A toleration of a pod, with the defaults of the API."""
 
     key: str = ""
     operator: str = "Equal"
@@ -91,7 +91,7 @@ class PendingPod:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeCapacity:
-    """A node with its free capacity."""
+    """A node with its free capacity: allocatable minus the requests of its pods. It may be negative."""
 
     name: str
     labels: Mapping[str, str]
@@ -124,7 +124,6 @@ class _Search:
 
 
 def place_pods(pods: Iterable[PendingPod], capacities: Sequence[NodeCapacity]) -> Placement:
-    """Return a placement of the pods."""
     remaining = list(capacities)
     assignments: dict[str, str] = {}
     unschedulable: dict[str, str] = {}
@@ -198,7 +197,6 @@ def _largest_first(pods: Iterable[PendingPod], capacities: Iterable[NodeCapacity
 
 
 def pending_pod(pod: RawObject) -> PendingPod:
-    """Return the requirements of a pod."""
     metadata = _as_mapping(pod.get("metadata"))
     return PendingPod(
         object_key(str(metadata.get("name")), metadata.get("namespace")), requirements_of(_as_mapping(pod.get("spec")))
@@ -242,6 +240,8 @@ def capacity_beside(
 def hard_taints(node: Node) -> tuple[Taint, ...]:
     """Return the taints of a node that keep pods away, including that of a cordon."""
     taints = tuple(taint for taint in node.spec.taints if taint.effect != "PreferNoSchedule")
+    # The node lifecycle controller adds the taint a moment after `spec.unschedulable` is set. The scheduler checks the
+    # field as well (pkg/scheduler/framework/plugins/nodeunschedulable/node_unschedulable.go).
     has_cordon_taint = any(taint.key == CORDON.key for taint in taints)
     return (*taints, CORDON) if node.spec.unschedulable and not has_cordon_taint else taints
 
@@ -252,7 +252,7 @@ def has_ended(pod: RawObject) -> bool:
 
 
 def parse_quantities(written: Any) -> dict[str, int]:
-    """Return quantities as numbers; skip invalid ones."""
+    """Return quantities as numbers, cpu in thousandths; skip invalid ones."""
     numbers: dict[str, int] = {}
     for name, text in _as_mapping(written).items():
         try:
@@ -265,6 +265,8 @@ def parse_quantities(written: Any) -> dict[str, int]:
 
 def _requests(spec: Mapping[str, Any]) -> dict[str, int]:
     """Return the effective requests of a pod: those of containers and sidecars, or of a larger init container."""
+    # The rules of PodRequests in staging/src/k8s.io/component-helpers/resource/helpers.go: init containers run one
+    # after another, sidecars keep running beside everything that starts after them.
     running: Counter[str] = Counter()
     peak: Counter[str] = Counter()
     for container in _as_mappings(spec.get("initContainers")):
@@ -312,6 +314,8 @@ def _requirements(written: Any) -> tuple[Requirement, ...]:
 
 def _usable(requirement: Requirement) -> Requirement:
     """Return the requirement; if it compares with a value that is no integer, return one that never matches."""
+    # nodeaffinity.go in staging/src/k8s.io/component-helpers/scheduling/corev1/nodeaffinity treats a term that cannot
+    # be parsed as one that matches no node.
     if requirement.operator not in ("Gt", "Lt") or _WHOLE.fullmatch(",".join(requirement.values)):
         return requirement
     return Requirement(requirement.key, "In")

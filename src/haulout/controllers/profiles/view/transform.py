@@ -6,7 +6,7 @@ The decoder skips everything else. Values that pods share, mostly replicas of on
 owners, status, and requirements, which are parsed once. For this reason `spec` has no `nodeName`; a caller that asks
 for the pods of a node knows the node. Rows are never modified.
 
-Pods that prefer operational nodes: with this node affinity a workload takes part in the `affinity` check.
+A pod with a preferred node affinity to operational nodes takes part in the `affinity` check (`prefers_operational`).
 """
 
 from collections.abc import Callable
@@ -58,7 +58,7 @@ class _PodStatus(Base, frozen=True):
 
 
 class PodFields(Object, frozen=True):
-    """The decoded fields of a pod."""
+    """The fields of a pod that are decoded. The others of the object are skipped, and cost no memory."""
 
     spec: _PodSpec = _PodSpec()
     status: _PodStatus = _PodStatus()
@@ -73,7 +73,7 @@ class _DaemonSetSpec(Base, frozen=True):
 
 
 class DaemonSetFields(Object, frozen=True):
-    """The decoded fields of a DaemonSet."""
+    """The fields of a DaemonSet that are decoded: those that decide on which nodes it should run."""
 
     spec: _DaemonSetSpec = _DaemonSetSpec()
 
@@ -90,14 +90,12 @@ class PodScheduling:
 
     @property
     def requirements(self) -> PodRequirements:
-        """Parsed on first use."""
         if self._requirements is None:
             self._requirements = requirements_of(self.spec)
         return self._requirements
 
     @property
     def prefers_operational(self) -> bool:
-        """Whether the pods prefer operational nodes."""
         if self._prefers_operational is None:
             self._prefers_operational = prefers_operational({"spec": self.spec})
         return self._prefers_operational
@@ -132,7 +130,6 @@ class CachedPod(CachedObject):
 
     @property
     def is_leaving(self) -> bool:
-        """Whether the pod is being deleted."""
         return "deletionTimestamp" in self.raw["metadata"]
 
 

@@ -1,1 +1,1 @@
-"""The checks, one per module."""
+"""The checks, one per module, named after their type: `hasLabel` is in `has_label`."""

@@ -1,4 +1,4 @@
-"""The check `affinity`."""
+"""The check `affinity`: nodes with pods that prefer operational nodes wait for nodes without such pods."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""The check `anyLabel`."""
+"""The check `anyLabel`: whether any node of the cluster has a label."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""The check `capacity`."""
+"""The check `capacity`: whether other nodes have room for the pods of the node."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

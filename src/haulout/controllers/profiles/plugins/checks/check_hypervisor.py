@@ -1,4 +1,4 @@
-"""The check `checkHypervisor`."""
+"""The check `checkHypervisor`: compares fields in the status of the node's Hypervisor."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""The check `clusterSemver`."""
+"""The check `clusterSemver`: whether the version in a label is lower than that of another node."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""The check `condition`."""
+"""The check `condition`: compares the status of a condition of the node."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""The check `hasAnnotation`."""
+"""The check `hasAnnotation`: whether the node has an annotation. Approvals of people can set it."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""The check `hasLabel`."""
+"""The check `hasLabel`: whether the node has a label. Approvals of people can set it."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""The check `hypervisorCondition`."""
+"""The check `hypervisorCondition`: compares the status of a condition of the node's Hypervisor."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass

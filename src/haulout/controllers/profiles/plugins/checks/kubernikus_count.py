@@ -1,4 +1,4 @@
-"""The check `kubernikusCount`."""
+"""The check `kubernikusCount`: whether all nodes that Kubernikus should provide have joined."""
 
 from dataclasses import dataclass
 from datetime import timedelta

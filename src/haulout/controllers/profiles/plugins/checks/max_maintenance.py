@@ -1,4 +1,14 @@
-"""The check `maxMaintenance`."""
+"""The check `maxMaintenance`: limits how many nodes are in maintenance, by slots in a ledger.
+
+A limit has no name. The limited quantity is always the set of nodes in maintenance; each check defines over which nodes
+it counts (its scope) and how many there may be. So instances with different limits over the same nodes, such as one for
+each zone and another for all zones, and instances of the same name in an edited file, count the same nodes and agree on
+what is taken.
+
+`haulout.budget.slots` explains how a limit stays exact while several processes decide at the same time with stale
+caches: one ledger serves the limits of all checks and the budget that profiles share with NodeMaintenances. These have
+slots in the ledger, too; a check counts only the slots of profiles.
+"""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -27,17 +37,6 @@ from haulout.core.text import format_list
 from haulout.core.timestamps import add_saturating
 from haulout.core.yaml_decoder import TextFormat
 from haulout.kube.rbac import Permission
-
-# Scopes: which nodes share a limit on nodes in maintenance.
-#
-# A limit has no name. The limited quantity is always the set of nodes in maintenance; each check defines over which
-# nodes it counts (its scope) and how many there may be. So instances with different limits over the same nodes, such as
-# one for each zone and another for all zones, and instances of the same name in an edited file, count the same nodes
-# and agree on what is taken.
-#
-# `haulout.budget.slots` explains how a limit stays exact while several processes decide at the same time with stale
-# caches: one ledger serves the limits of all checks and the budget that profiles share with NodeMaintenances. These
-# have slots in the ledger, too; a check counts only the slots of profiles.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,14 +140,13 @@ class MaxMaintenance(Check):
         return fails(f"{reason}: {names}" if names else reason, requeue_at=_next_exclusion(scope, counted), **info)
 
     def claims(self, context: PluginContext) -> tuple[Claim, ...]:
-        """Return the slot claim, if the check passes."""
+        """Return the slot claim. If the check does not pass, there is nothing to claim: the chain passed without it."""
         if not self.evaluate(context).passed:
             return ()
         scope = self._scope(context)
         return (SlotClaim(limit=self._limit(scope, context), scope=scope),)
 
     def permissions(self, namespace: str) -> tuple[Permission, ...]:
-        """Return the permissions to take slots."""
         return slots.permissions(namespace)
 
     def topics(self, node: str) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""The check `nodeCount`."""
+"""The check `nodeCount`: whether the cluster has enough nodes."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""The check `notice`."""
+"""The check `notice`: whether announced maintenance of the node is due, has begun, or is over."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -18,6 +18,7 @@ from haulout.controllers.profiles.config.options import option
 from haulout.controllers.profiles.plugin import Check, CheckResult, Need, PluginContext, fails, passes
 from haulout.controllers.profiles.view import topics
 
+# A freeze takes seconds; draining the node would disturb its pods more.
 _DEFAULT_KINDS = tuple(kind for kind in MaintenanceKind if kind is not MaintenanceKind.FREEZE)
 
 

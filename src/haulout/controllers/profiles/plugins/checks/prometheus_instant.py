@@ -1,4 +1,4 @@
-"""The check `prometheusInstant`."""
+"""The check `prometheusInstant`: compares the value of a Prometheus query."""
 
 import math
 from collections.abc import Iterator
@@ -27,6 +27,8 @@ from haulout.core.redaction import REDACTED
 from haulout.errors import ExternalError
 
 _FORM_CONTENT_TYPE = "application/x-www-form-urlencoded"
+# Proxies and compatible servers may refuse POST. Prometheus' Go client retries with GET for these codes, too
+# (DoGetFallback in api/prometheus/v1/api.go of client_golang).
 _POST_NOT_ALLOWED = (405, 501)
 _VECTOR = "vector"
 

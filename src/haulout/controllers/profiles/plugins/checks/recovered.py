@@ -1,4 +1,4 @@
-"""The check `recovered`."""
+"""The check `recovered`: whether node, DaemonSets and evicted workloads are available after maintenance."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -13,7 +13,8 @@ from haulout.core.text import format_duration, format_list, format_time
 from haulout.core.timestamps import add_saturating
 
 _DAEMON_SET = "DaemonSet"
-# Tolerations that the DaemonSet controller adds to its pods, so that they run on nodes that other pods avoid.
+# Tolerations that the DaemonSet controller adds to its pods, so that they run on nodes that other pods avoid
+# (AddOrUpdateDaemonPodTolerations in pkg/controller/daemon/util/daemonset_util.go).
 _DAEMON_SET_TOLERATIONS = tuple(
     Toleration(key=f"node.kubernetes.io/{key}", operator="Exists", effect=effect)
     for key, effect in (
@@ -143,7 +144,10 @@ def _is_ready(pod: RawObject) -> bool:
 
 
 def _should_run(daemon_set: RawObject, node: Node) -> bool:
-    """Return whether a DaemonSet wants a pod on a node, by the rules of the DaemonSet controller."""
+    """Return whether a DaemonSet wants a pod on a node.
+
+    The rules are those of NodeShouldRunDaemonPod in pkg/controller/daemon/daemon_controller.go.
+    """
     if "deletionTimestamp" in daemon_set["metadata"]:
         return False
     spec = daemon_set.get("spec", {}).get("template", {}).get("spec", {})

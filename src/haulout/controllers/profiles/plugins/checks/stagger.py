@@ -1,4 +1,4 @@
-"""The check `stagger`."""
+"""The check `stagger`: lets a number of nodes pass per period, by leases that expire."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

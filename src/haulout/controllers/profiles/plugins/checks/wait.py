@@ -1,4 +1,4 @@
-"""The check `wait`."""
+"""The check `wait`: whether the profile has been in its state long enough."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -1,10 +1,9 @@
-"""The check `waitExclude`.
+"""The check `waitExclude`: whether the profile has been in its state long enough, without excluded weekdays.
 
-Elapsed time without excluded weekdays. Days are UTC days. An excluded day does not count at all. The day of the start
-is special if it is excluded: the rest of that day is subtracted at once, so that the result is negative until midnight,
-and zero then. (The SAP maintenance-controller does the same. It also has a bug that is fixed here: it subtracts each
-later excluded day twice, from the time of day of the start until midnight, so that a wait that was over could
-continue.)
+Days are UTC days. An excluded day does not count at all. The day of the start is special if it is excluded: the rest of
+that day is subtracted at once, so that the result is negative until midnight, and zero then. The SAP
+maintenance-controller does the same. It also has a bug that is fixed here: it subtracts each later excluded day twice,
+from the time of day of the start until midnight, so that a wait that was over could continue.
 """
 
 from collections.abc import Collection, Iterator

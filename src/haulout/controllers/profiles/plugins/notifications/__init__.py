@@ -1,1 +1,1 @@
-"""The notifications, one per module."""
+"""The notifications, one per module, named after their type: `slackThread` is in `slack_thread`."""

@@ -1,4 +1,4 @@
-"""The notification `mail`."""
+"""The notification `mail`: sends a message by SMTP."""
 
 import re
 from collections.abc import Iterator
@@ -13,7 +13,8 @@ from haulout.controllers.profiles.plugin import ExternalClient, Message, Notific
 from haulout.controllers.profiles.plugins.notifications._common import message_id, render, template_problems
 from haulout.errors import UndeliverableMessage
 
-_LONGEST_LINE = 900  # the limit is 998
+# RFC 5322, section 2.1.1: a line has at most 998 characters.
+_LONGEST_LINE = 900
 _LINE_END = re.compile(r"\r\n|\r|\n")
 
 
@@ -88,6 +89,7 @@ password: ${SMTP_PASSWORD}
             "Subject": _header("Subject", " ".join(self.subject.split())),
             "Date": format_datetime(message.now),
             "Message-ID": f"<{message_id(message)}@{domain if domain.isascii() and domain else 'haulout.invalid'}>",
+            # RFC 3834: keeps auto-responders, such as those of absent people, from answering.
             "Auto-Submitted": "auto-generated",
             "MIME-Version": "1.0",
             "Content-Type": "text/plain; charset=utf-8",
@@ -121,4 +123,5 @@ def _header(name: str, text: str) -> str:
 
 
 def _quoted_printable(text: str) -> str:
+    # `body_encode` takes a text whose characters stand for the bytes of the message.
     return quoprimime.body_encode(text.encode().decode("latin-1"), eol="\n")

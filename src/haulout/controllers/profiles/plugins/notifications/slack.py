@@ -1,4 +1,4 @@
-"""The notification `slack`."""
+"""The notification `slack`: posts to an incoming webhook of Slack."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

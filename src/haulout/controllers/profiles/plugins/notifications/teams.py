@@ -1,4 +1,4 @@
-"""The notification `teams`."""
+"""The notification `teams`: posts a card to a workflow of Microsoft Teams."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

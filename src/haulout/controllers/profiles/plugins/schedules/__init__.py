@@ -1,1 +1,1 @@
-"""The schedules, one per module."""
+"""The schedules of notifications, one per module, named after their type."""

@@ -1,4 +1,4 @@
-"""The schedule `oneshot`."""
+"""The schedule `oneshot`: once, some time after a change of state."""
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta

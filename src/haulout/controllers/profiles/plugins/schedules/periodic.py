@@ -1,4 +1,4 @@
-"""The schedule `periodic`."""
+"""The schedule `periodic`: after a change of state, and then at intervals."""
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta

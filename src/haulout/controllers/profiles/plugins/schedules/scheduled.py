@@ -1,4 +1,4 @@
-"""The schedule `scheduled`."""
+"""The schedule `scheduled`: at a time of day, whatever the state."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

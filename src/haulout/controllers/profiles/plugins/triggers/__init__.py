@@ -1,1 +1,1 @@
-"""The triggers, one per module."""
+"""The triggers, one per module, named after their type: `alterLabel` is in `alter_label`."""

@@ -1,4 +1,4 @@
-"""The trigger `alterAnnotation`."""
+"""The trigger `alterAnnotation`: sets or removes an annotation of the node."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""The trigger `alterFinalizer`."""
+"""The trigger `alterFinalizer`: adds or removes a finalizer of the node."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

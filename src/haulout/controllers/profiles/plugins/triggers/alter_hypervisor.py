@@ -1,4 +1,4 @@
-"""The trigger `alterHypervisor`."""
+"""The trigger `alterHypervisor`: patches the spec of the node's Hypervisor."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -56,7 +56,6 @@ customTraits: [CUSTOM_DRAINING]
         return (PatchHypervisor(dict(self.fields)),) if self.fields else ()
 
     def permissions(self, namespace: str) -> tuple[Permission, ...]:
-        """Return the permission to patch hypervisors."""
         del namespace
         reason = "change hypervisors"
         return (Permission(("patch",), HYPERVISORS.group, HYPERVISORS.plural, None, reason),) if self.fields else ()

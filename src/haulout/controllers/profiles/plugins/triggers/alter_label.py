@@ -1,4 +1,4 @@
-"""The trigger `alterLabel`."""
+"""The trigger `alterLabel`: sets or removes a label of the node."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""The trigger `awaitRecovery`."""
+"""The trigger `awaitRecovery`: waits, for a limited time, until the node and its evicted workloads are available."""
 
 from dataclasses import dataclass
 from datetime import timedelta
