@@ -1,7 +1,4 @@
-"""Parse settings of event sources from environment variables; errors name the variable and the expected value.
-
-Parse endpoint URLs of clouds from environment variables.
-"""
+"""Parse settings of event sources from environment variables; errors name the variable and the expected value."""
 
 import re
 from collections.abc import Mapping
@@ -13,6 +10,7 @@ from haulout.errors import ConfigError
 
 ENVIRONMENT = "environment"  # the place that errors name
 
+# What Go's strconv.ParseBool accepts, in any case; an empty variable is false.
 _TRUE, _FALSE = ("1", "t", "true"), ("0", "f", "false", "")
 
 _HOST = re.compile(r"[-.:\w\[\]]+")

@@ -20,7 +20,7 @@ from haulout.providers.quarantine import Quarantine
 
 
 class EventSource(Protocol):
-    """Listens to one cloud."""
+    """Listens to one cloud, and writes its events as notices. It decides nothing about nodes."""
 
     @property
     def name(self) -> str:
@@ -63,8 +63,7 @@ class ReschedulableSource(Protocol):
         """Ask the cloud to begin at `to`; return once it has agreed.
 
         Raise `RescheduleRefused` if the cloud refuses, and another `ExternalError` if it does not answer. Repeating an
-        agreed
-        request is harmless, so it may be repeated after a crash.
+        agreed request is harmless, so it may be repeated after a crash.
         """
         ...
 
@@ -77,8 +76,7 @@ class EarlyStartSource(Protocol):
         """Ask the cloud to begin now; return once it has agreed.
 
         Raise `RescheduleRefused` if the cloud refuses, and another `ExternalError` if it does not answer. Repeating the
-        request
-        is harmless, so it may be repeated after a crash.
+        request is harmless, so it may be repeated after a crash.
         """
         ...
 

@@ -1,16 +1,12 @@
 """Writes the reports of event sources as MaintenanceNotice objects.
 
     await notice_writer.write(report)   # returns when the object is written; only then acknowledge the message
+    await write_if_changed(notice_writer, existing, report, quarantine)
 
 A report may be written any number of times, by several processes at once and in any order
 (`haulout.api.notice_reports`). Each write uses the resourceVersion that was read; on a conflict the notice is read
-again. The result is the same in every order.
-
-Write a report only if it changes the notice.
-
-    await write_if_changed(notice_writer, existing, report, quarantine)
-
-A poll that returns the same events must not cause a write per event.
+again. The result is the same in every order. `write_if_changed` is for polls: one that returns the same events must not
+cause a write per event.
 """
 
 from dataclasses import replace
@@ -34,7 +30,7 @@ _UNPLANNED_FIELDS = ("stage", "provider_id", "machine_name", "node_name")
 
 
 class NoticeWriter:
-    """Writes notices."""
+    """Writes notices. It caches nothing: several processes write notices of the same source."""
 
     def __init__(self, client: Client) -> None:
         self._client = client

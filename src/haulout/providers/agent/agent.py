@@ -1,10 +1,9 @@
 """What an agent runs: its event source, and the early starter if the source supports that.
 
-The event sources that an agent can run, and how each is created. cloud = await
-detect_cloud(metadata_services(os.environ), …) source = new_event_source(cloud, AgentContext(node="aks-np1-0",
-client=client, environ=os.environ))
+    cloud = await detect_cloud(metadata_services(os.environ), clock=clock, random=random)
+    source = new_event_source(cloud, AgentContext(node="aks-np1-0", client=client, environ=os.environ))
 
-Detect the cloud of this machine by its metadata service. All clouds use the same address, and answer requests for
+The cloud of the machine is detected by its metadata service. All clouds use the same address, and answer requests for
 another cloud's paths with an error. So each is probed with a request that only it can answer. A machine that has just
 booted may need several attempts.
 """
@@ -71,11 +70,13 @@ class Agent:
 
     @property
     def is_up(self) -> bool:
-        """Whether the event source receives events from its cloud."""
+        """Whether the event source receives events.
+
+        A failed watch of notices is only a problem: events still arrive.
+        """
         return self.source.is_up
 
     def problems(self) -> Sequence[str]:
-        """Return one line per problem."""
         problem = self._notices.health().problem if self._early_starter is not None else None
         cache_problems = (f"cannot watch the MaintenanceNotices of this node: {problem}",) if problem else ()
         return (*self.source.problems(), *cache_problems)
@@ -92,6 +93,7 @@ class AgentContext:
 
 
 def _aws(context: AgentContext) -> EventSource:
+    # The modules of other clouds are not imported: each takes memory on every node.
     from haulout.providers.aws.imds_event_source import ImdsEventSource
 
     settings = aws_settings.read_agent_settings(context.environ)

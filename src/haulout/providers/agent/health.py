@@ -32,16 +32,12 @@ PathHandler = Callable[[bytes], tuple[HTTPStatus, Sequence[str]]]
 
 
 class HealthReporter(Protocol):
-    """Something that has a health status."""
+    """What the probes report: the agent, or its event source."""
 
     @property
-    def is_up(self) -> bool:
-        """Whether it works."""
-        ...
+    def is_up(self) -> bool: ...
 
-    def problems(self) -> Sequence[str]:
-        """Return one line per problem."""
-        ...
+    def problems(self) -> Sequence[str]: ...
 
 
 def serve_health(agent: HealthReporter, *, port: int) -> AbstractAsyncContextManager[int]:
@@ -59,6 +55,8 @@ async def serve(
     async def handle_connection(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if len(connections) >= _MAX_CONNECTIONS:
             oldest = next(iter(connections))
+            # At once, not after its task: a connection that is closed politely may wait for its peer, and a probe would
+            # not get in.
             del connections[oldest]
             oldest.transport.abort()
         connections[writer] = None

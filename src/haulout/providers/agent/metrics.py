@@ -35,7 +35,7 @@ METRICS = (UP, SILENT_SECONDS, REQUESTS, NOTICES_WRITTEN, QUARANTINED)
 
 
 class AgentMetrics:
-    """The metrics of an agent."""
+    """The metrics of an agent. Only requests are counted here; the event source knows the rest."""
 
     def __init__(self) -> None:
         self._requests = MetricVec(REQUESTS)

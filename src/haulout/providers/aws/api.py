@@ -17,6 +17,7 @@ TERMINATING = "autoscaling:EC2_INSTANCE_TERMINATING"
 MAX_INSTANCES = 100  # per call of DescribeInstanceStatus
 MAX_MESSAGES = 10  # per call of ReceiveMessage
 
+# Codes of throttling come with status 400 or 503, so the status alone does not tell.
 _RETRYABLE_CODES = (
     "Throttling",
     "ThrottlingException",
@@ -43,15 +44,13 @@ _HINTS = {
 
 
 class Ec2(Protocol):
-    """Instances."""
+    """Instances and their scheduled events: DescribeInstanceStatus, DescribeInstances, ModifyInstanceEventStartTime."""
 
     async def statuses(self, instances: Sequence[str], *, page: str = "") -> tuple[Sequence[Document], str]:
         """Return the statuses of instances in any state, and the token of the next page; empty: last page."""
         ...
 
-    async def instances(self, instances: Sequence[str]) -> Sequence[Document]:
-        """Return instances, with their tags."""
-        ...
+    async def instances(self, instances: Sequence[str]) -> Sequence[Document]: ...
 
     async def move_event(self, instance: str, event: str, *, to: datetime) -> Document:
         """Move an event to another start; return the event."""
@@ -59,7 +58,7 @@ class Ec2(Protocol):
 
 
 class Sqs(Protocol):
-    """The queue."""
+    """One queue. A message that was received stays in it, hidden, until it is deleted."""
 
     async def receive(self, *, max_messages: int, wait: timedelta, visibility_timeout: timedelta) -> Sequence[Document]:
         """Wait for messages and return some; each stays hidden from other consumers for `visibility_timeout`."""
@@ -73,14 +72,14 @@ class Sqs(Protocol):
 
 
 class AutoScaling(Protocol):
-    """Lifecycle actions."""
+    """Lifecycle actions, which keep an instance from being terminated until they are completed or time out."""
 
     async def heartbeat(self, instance: str, *, group: str, hook: str, token: str) -> None:
         """Extend the lifecycle action; without a token it is identified by the hook."""
         ...
 
     async def complete(self, instance: str, *, group: str, hook: str, token: str) -> None:
-        """Complete the lifecycle action with CONTINUE."""
+        """Complete the lifecycle action with CONTINUE, so that Auto Scaling terminates the instance now."""
         ...
 
     async def termination_hooks(self, instance: str) -> tuple[str, Sequence[str]]:
@@ -93,7 +92,6 @@ class AutoScaling(Protocol):
 
 
 def is_retryable(error: CloudError) -> bool:
-    """Return whether a retry may succeed."""
     return error.code in _RETRYABLE_CODES or is_transient(error)
 
 

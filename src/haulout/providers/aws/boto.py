@@ -54,13 +54,12 @@ def new_clients(
 
 
 class BotoEc2:
-    """EC2 through boto3."""
+    """EC2 through boto3. Statuses include instances that are not running, which EC2 omits by default."""
 
     def __init__(self, calls: "_BotoCalls") -> None:
         self._calls = calls
 
     async def statuses(self, instances: Sequence[str], *, page: str = "") -> tuple[Sequence[Document], str]:
-        """Return the statuses of instances in any state, and the token of the next page."""
         request = {"InstanceIds": list(instances), "IncludeAllInstances": True}
         request |= {"NextToken": page} if page else {}
         found = await self._calls.call("ec2", "describe_instance_status", **request)
@@ -75,7 +74,6 @@ class BotoEc2:
         ]
 
     async def move_event(self, instance: str, event: str, *, to: datetime) -> Document:
-        """Move an event to another start; return the event."""
         found = await self._calls.call(
             "ec2", "modify_instance_event_start_time", InstanceId=instance, InstanceEventId=event, NotBefore=to
         )
@@ -83,7 +81,7 @@ class BotoEc2:
 
 
 class BotoSqs:
-    """One SQS queue through boto3."""
+    """One SQS queue through boto3, identified by its URL."""
 
     def __init__(self, calls: "_BotoCalls", url: str) -> None:
         self._calls = calls
@@ -111,7 +109,7 @@ class BotoSqs:
 
 
 class BotoAutoScaling:
-    """Auto Scaling through boto3."""
+    """Auto Scaling through boto3. An action without a token is identified by its group, hook and instance."""
 
     def __init__(self, calls: "_BotoCalls") -> None:
         self._calls = calls
@@ -121,12 +119,10 @@ class BotoAutoScaling:
         await self._calls.call("autoscaling", "record_lifecycle_action_heartbeat", **action)
 
     async def complete(self, instance: str, *, group: str, hook: str, token: str) -> None:
-        """Complete the lifecycle action with CONTINUE."""
         action = _action(instance, group=group, hook=hook, token=token)
         await self._calls.call("autoscaling", "complete_lifecycle_action", LifecycleActionResult="CONTINUE", **action)
 
     async def heartbeat_timeout(self, *, group: str, hook: str) -> timedelta | None:
-        """Return the heartbeat timeout of a hook; None if the hook does not exist."""
         found = await self._calls.call(
             "autoscaling", "describe_lifecycle_hooks", AutoScalingGroupName=group, LifecycleHookNames=[hook]
         )
@@ -134,7 +130,6 @@ class BotoAutoScaling:
         return timedelta(seconds=seconds[0]) if seconds and seconds[0] else None
 
     async def termination_hooks(self, instance: str) -> tuple[str, Sequence[str]]:
-        """Return the Auto Scaling group of an instance and its termination hooks; empty if there are none."""
         found = await self._calls.call("autoscaling", "describe_auto_scaling_instances", InstanceIds=[instance])
         group = next((entry.get("AutoScalingGroupName") for entry in found.get("AutoScalingInstances") or []), "")
         if not group:
@@ -194,6 +189,7 @@ class _BotoCalls:
             ) from error
 
     def _client(self, credentials: AwsCredentials, service: str) -> Any:
+        # boto3 sessions are not thread-safe, clients are.
         with self._lock:
             if credentials != self._clients_for:
                 self._clients, self._clients_for = {}, credentials
@@ -225,7 +221,9 @@ def _load_sdk() -> tuple[Any, Any, Any]:
     except ImportError as error:
         raise AWS.missing_error(error) from error
     for connection in (connections.AWSHTTPConnection, connections.AWSHTTPSConnection):
+        # A response without limit could exhaust the memory of the operator.
         connection.response_class = UncompressedLimitedResponse
+    # With -v they would log every request, headers included.
     for name in ("boto3", "botocore", "urllib3"):
         logging.getLogger(name).setLevel(logging.WARNING)
     return found[0], found[1], found[2]

@@ -48,6 +48,7 @@ from haulout.providers.aws.instance_status import InstanceStatus
 _SAME_START = timedelta(minutes=1)
 _HEALTH_GRACE_PERIOD = timedelta(hours=2)  # how long after its end an event that only Health reported is kept open
 _MAX_CLOCK_SKEW = timedelta(minutes=5)
+# A spot instance is often stopped later than announced. Its notice must not end before.
 SPOT_GRACE_PERIOD = timedelta(minutes=10)
 _FINISHED_STAGES = (NoticeStage.ENDED, NoticeStage.CANCELLED)
 _COUNTERPART = {EventType.SCHEDULED_EVENT: EventType.HEALTH, EventType.HEALTH: EventType.SCHEDULED_EVENT}
@@ -59,18 +60,17 @@ _STOPPING_EVENT_TYPES = (
     EventType.TARGET_LIFECYCLE_STATE,
 )
 
+# Returns the name of the node that runs on an instance; empty if none does, or several claim to.
 NodeOfInstance = Callable[[str], str]
-"""Returns the name of the node that runs on an instance; empty if none does, or several claim to."""
 
 
 def no_node(instance: str) -> str:
-    """Return that no node is known."""
     del instance
     return ""
 
 
 class KnownNotices:
-    """The existing notices, by instance."""
+    """The existing notices, by instance. It is a copy that may be stale: `AwsNoticeWriter` reads before it writes."""
 
     def __init__(self, notices: Iterable[MaintenanceNotice] = (), *, node_of: NodeOfInstance = no_node) -> None:
         self._by_instance: dict[str, dict[str, MaintenanceNotice]] = {}

@@ -1,7 +1,7 @@
 """The AWS event source: polls EC2 for all nodes every few minutes, and reads the queue if there is one.
 
-Move a scheduled event of EC2 to another time. EC2's rules are checked here first, so that a refusal has a clear
-message.
+`reschedule` moves a scheduled event of EC2 to another time. EC2's rules are checked here first, so that a refusal has a
+clear message.
 """
 
 import asyncio
@@ -32,6 +32,8 @@ log = logging.getLogger(__name__)
 
 _BACKOFF = Backoff(first=timedelta(seconds=5), limit=timedelta(minutes=5), jitter=0.3)
 
+# The rules of ModifyInstanceEventStartTime: only events with a NotBeforeDeadline can be moved, to a time at least an
+# hour ahead, and not within the last minutes before they begin.
 _MIN_TIME_AHEAD = timedelta(minutes=60)
 _FROZEN_BEFORE_START = timedelta(minutes=5)
 _RETRYABLE_CODES = ("ExpiredToken", "RequestExpired", "AuthFailure", "UnauthorizedOperation", "SignatureDoesNotMatch")
@@ -114,7 +116,6 @@ class AwsEventSource:
         return not self._all_problems()
 
     def problems(self) -> Sequence[str]:
-        """Return one line per problem."""
         return (*self._all_problems(), *self.quarantine.problems())
 
     def _all_problems(self) -> list[str]:

@@ -45,7 +45,6 @@ class Ec2InstanceMetadata:
         self._token_expires = 0.0  # on the monotonic clock
 
     async def instance(self) -> str:
-        """Return the ID of this instance."""
         body = await self.get(INSTANCE)
         found = parse_instance_id((body or b"").decode("ascii", "replace"))
         if found is None:

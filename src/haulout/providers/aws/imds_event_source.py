@@ -5,14 +5,12 @@
 It polls every two seconds, as aws-node-termination-handler does: a spot interruption is announced two minutes ahead.
 Events are matched with the notice that the operator created from the queue or EC2, if there is one (`correlation`).
 
-An event that was shown is over only if it was missing from all responses for some seconds. An error never ends a
-notice. All state is in the notices: after a restart the source reads those of its node.
+Each document becomes the same events that the queue or EC2 would produce, with the annotation `SHOWN_BY_IMDS`. An agent
+ends only notices whose event its instance was shown, since EC2 and the queue may know events that this service does not
+show yet. An event that was shown is over only if it was missing from all responses for some seconds. An error never
+ends a notice. All state is in the notices: after a restart the source reads those of its node.
 
 This module runs on every node: it must not import boto3, aiohttp or anything else that is large.
-
-Parse the documents of the instance metadata service about maintenance. Pure. Each becomes the same event that the queue
-or EC2 would produce, with the annotation `SHOWN_BY_IMDS`: an agent ends only notices whose event its instance was
-shown, since EC2 and the queue may know events that this service does not show yet.
 """
 
 import logging
@@ -212,7 +210,6 @@ class ImdsEventSource:
 
     @property
     def is_up(self) -> bool:
-        """Whether the metadata service responds."""
         return not self._problem and self._last_answer.age() is not None
 
     def problems(self) -> Sequence[str]:
@@ -305,8 +302,7 @@ class ImdsEventSource:
         """Write events that are new or have changed since the last poll.
 
         Unchanged events are not written again: meanwhile EC2 may have told the operator a new start, which this service
-        shows
-        some minutes later.
+        shows some minutes later.
         """
         for event in events:
             key, state = (event.event_type, event.event_id), (event.stage, event.plan)

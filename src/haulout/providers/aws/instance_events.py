@@ -75,8 +75,8 @@ class InstanceEvent:
         """The ID of its notice, if there is none yet.
 
         The queue and the metadata service have no common ID for an interruption, a recommendation or a termination. So
-        the ID
-        is derived from the instance: the operator and an agent that receive it at the same time write the same object.
+        the ID is derived from the instance: the operator and an agent that receive it at the same time write the same
+        object.
         """
         match self.event_type:
             case EventType.SCHEDULED_EVENT:
@@ -130,6 +130,7 @@ def parse_instant(value: object) -> datetime | None:
         return _in_utc(value)
     if not isinstance(value, str) or not value.strip():
         return None
+    # EventBridge envelopes have RFC 3339, the details of AWS Health and instance metadata have HTTP dates.
     for read in (datetime.fromisoformat, timestamps.parse_http_date):
         try:
             return _in_utc(read(value.strip()))

@@ -28,6 +28,7 @@ _KINDS = {
     "instance-stop": MaintenanceKind.STOP,
     "instance-retirement": MaintenanceKind.TERMINATE,
 }
+# EC2 keeps a finished event for up to a week, with one of these prefixes.
 _END_STAGES = {
     "[completed]": NoticeStage.ENDED,
     "[canceled]": NoticeStage.CANCELLED,

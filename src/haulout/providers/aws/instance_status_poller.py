@@ -37,7 +37,7 @@ class PollResult:
 
 
 class InstanceStatusPoller:
-    """Polls EC2."""
+    """Polls EC2. It never ends a notice by one response alone."""
 
     def __init__(
         self, ec2: Ec2, *, clock: Clock, retrier: Retrier, node_index: NodeIndex, quarantine: Quarantine
@@ -126,6 +126,7 @@ class InstanceStatusPoller:
 
 def _without_unknown(instances: Sequence[str], message: str) -> tuple[Sequence[str], list[Sequence[str]]]:
     """Return the instances that EC2 does not know, and batches of the others to request again."""
+    # The error names the unknown instances. If its text changes one day, halving the batch finds them, too.
     named_ids = set(_INSTANCE_IDS.findall(message)) if len(instances) > 1 else set(instances)
     unknown = [instance for instance in instances if instance in named_ids]
     others = [instance for instance in instances if instance not in named_ids]

@@ -1,18 +1,15 @@
 """Keep instances that Auto Scaling terminates until their nodes are empty, then complete the lifecycle action.
 
 A node is empty if it has the condition `Drained`, or if it is cordoned and no pods remain that a drain would evict,
-whoever drained it.
+whoever drained it. The annotations of the notice have everything that is needed: group, hook and token. So a new leader
+can continue. The stage `Started` means that the action was completed. After a crash between the call and the write the
+action is completed again, and Auto Scaling answers that it does not exist any more.
 
-The annotations of the notice have everything that is needed: group, hook and token. So a new leader can continue. The
-stage `Started` means that the action was completed. After a crash between the call and the write the action is
-completed again, and Auto Scaling answers that it does not exist any more.
-
-Find the lifecycle hooks of terminations that only the agent of a node has reported. The metadata service of an instance
-reports that Auto Scaling terminates it, but no hooks. So Auto Scaling is queried for the group of the instance and the
-group's hooks. The result is processed like a message of the queue: `lifecycle_actions` then sends heartbeats, and
-completes the hooks when the node is empty. If the queue reports the same hook, it is matched with the same notice.
-
-Without permission to query, nothing is completed, and Auto Scaling continues when the hook times out.
+`TerminationHooks` finds the lifecycle hooks of terminations that only the agent of a node has reported. The metadata
+service of an instance reports that Auto Scaling terminates it, but no hooks. So Auto Scaling is queried for the group
+of the instance and the group's hooks. The result is processed like a message of the queue: `LifecycleActions` then
+sends heartbeats, and completes the hooks when the node is empty. If the queue reports the same hook, it is matched with
+the same notice. Without permission to query, nothing is completed, and Auto Scaling continues when the hook times out.
 """
 
 import asyncio
@@ -51,6 +48,7 @@ log = logging.getLogger(__name__)
 _RETRY_AFTER = timedelta(seconds=5)
 _DRAIN_CHECK_INTERVAL = timedelta(seconds=5)
 _DEFAULT_HEARTBEAT_TIMEOUT = timedelta(minutes=2)
+# Auto Scaling has no other code for an action that was completed or has timed out.
 _UNKNOWN_ACTION = "ValidationError"
 
 _BACKOFF = Backoff(first=timedelta(seconds=5), limit=timedelta(minutes=1), jitter=0.3)
@@ -107,7 +105,6 @@ class LifecycleActions:
         )
 
     async def run(self, writer: AwsNoticeWriter) -> None:
-        """Reconcile until cancelled."""
         while True:
             self._wake.clear()
             requeue_at = await self._reconcile_all(writer)
@@ -222,6 +219,7 @@ class LifecycleActions:
                 )
             except CloudError as error:
                 log.info("aws: %s: %s", doing, error)
+                # Not cached, so that the permission can be granted later.
                 return _DEFAULT_HEARTBEAT_TIMEOUT / 2
             self._heartbeat_timeouts[group, hook] = timeout or _DEFAULT_HEARTBEAT_TIMEOUT
         return self._heartbeat_timeouts[group, hook] / 2
@@ -266,7 +264,6 @@ class TerminationHooks:
         self._wake = asyncio.Event()
 
     async def run(self, writer: AwsNoticeWriter) -> None:
-        """Reconcile until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._notices.run())
             await self._notices.wait_synced()

@@ -1,12 +1,8 @@
-"""An index of nodes by EC2 instance, and whether a node is empty.
+"""Nodes by EC2 instance, whether a node is empty, and which instances are managed.
 
 Nodes without a provider ID are found by the private DNS name or address of an instance, once EC2 has returned those
-(`NetworkIdentities`).
-
-Private DNS names and addresses of instances, for nodes without a provider ID. EC2 is asked only about instances that
-are no node's provider ID, and only while there are nodes without one.
-
-Which instances are managed, by a tag: several clusters may share a queue.
+(`NetworkIdentities`). EC2 is asked only about instances that are no node's provider ID, and only while there are nodes
+without one. Instances are managed if they have a tag (`InstanceTags`), since several clusters may share a queue.
 """
 
 from collections.abc import Collection
@@ -67,7 +63,6 @@ class NodeIndex:
             self._nodes.setdefault(instance, {})[new.name] = new
 
     def instances(self) -> list[str]:
-        """Return all instances that are nodes."""
         return list(self._nodes)
 
     def nodes(self, instance: str) -> Collection[Node]:
@@ -83,6 +78,7 @@ class NodeIndex:
         """Set the identity of an instance; an empty one removes it, since addresses are reused after a termination."""
         self._identities.pop(instance, None)
         if len(self._identities) >= _MAX_IDENTITIES:
+            # A cache: what is dropped is read again when an event needs it.
             self._identities.clear()
         if identity != NetworkIdentity():
             self._identities[instance] = identity

@@ -61,7 +61,6 @@ class AwsNoticeWriter:
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def refresh(self) -> None:
-        """List the existing notices."""
         self._written_since_refresh.clear()
         found = await self._notice_writer.list_by_source(SOURCE, node=self._node)
         # The list may be older than the writes during the request.

@@ -1,17 +1,14 @@
-"""Settings of the AWS event source, also from the variables of aws-node-termination-handler.
+"""Settings of the AWS event source and of the agent, also from the variables of aws-node-termination-handler.
 
     settings = read(os.environ)         # None: the source is off
+    settings = read_agent_settings(os.environ)
 
 Our own variables begin with HAULOUT_AWS. Of the handler's variables those about the queue, tags and lifecycle actions
 are supported. The others are about actions on nodes, which profiles and drain policies define here, or about the
 handler's internals: `unsupported` says for each one that is set where to configure it instead.
 
-Settings of the agent on an EC2 instance, also from the variables of aws-node-termination-handler.
-
-    settings = read(os.environ)
-
-The handler has a switch for each type of event. Types that are off are not polled. All are on by default: the profile
-decides what happens for a notice.
+The handler has a switch for each type of event of the metadata service. The agent does not poll types that are off. All
+are on by default: the profile decides what happens for a notice.
 """
 
 import re
@@ -107,7 +104,7 @@ NTH_VARIABLES = ("INSTANCE_METADATA_URL", *(name for names in _SWITCHES.values()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AwsSettings:
-    """Settings of the AWS event source."""
+    """Settings of the AWS event source, which runs in the operator."""
 
     region: str = ""  # empty: from the cluster, or from boto3's default chain
     endpoint: str = ""
@@ -164,6 +161,7 @@ def region_of(queue_url: str) -> str:
     """Return the region in the URL of a queue; empty if it has none."""
     host = urlsplit(queue_url).hostname or ""
     match host.split("."):
+        # The queue's URL has the region in the current and in the legacy form.
         case ["sqs", region, "amazonaws", "com"] | ["sqs", region, "amazonaws", "com", "cn"]:
             return region
         case [region, "queue", "amazonaws", "com"]:
@@ -192,7 +190,7 @@ def _seconds(variables: Mapping[str, str], name: str, *, minimum: int, maximum: 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentSettings:
-    """Settings of the agent."""
+    """Settings of the agent on an EC2 instance."""
 
     metadata: str = ADDRESS
     event_types: tuple[EventType, ...] = tuple(_SWITCHES)  # the types to poll

@@ -7,14 +7,13 @@ either of them. Other messages may be in the same queue: irrelevant ones are ign
 cannot be parsed raise `UnreadableEvent`.
 
 Every message that aws-node-termination-handler accepts is accepted: a `null` counts as absent, and only the instance
-and the event are required. An event without an ID gets the ID of its message (`message_id`).
+and the event are required. An event without an ID gets the ID of its message (`message_id`). Messages are untrusted: a
+time in the future is replaced by now, so that it does not override later messages, and an invalid instance ID is
+rejected.
 
-Messages are untrusted: a time in the future is replaced by now, so that it does not override later messages, and an
-invalid instance ID is rejected.
-
-Parse events of AWS Health: one maintenance, and all instances that it affects. Pure. Health has a status of the event
-as a whole (`statusCode`), and one per instance (`status`). It reports "closed" for both finished and cancelled events;
-the planned start tells them apart.
+An event of AWS Health is one maintenance of all instances that it affects (`parse_health_event`). Health has a status
+of the event as a whole (`statusCode`), and one per instance (`status`). It reports "closed" for both finished and
+cancelled events; the planned start tells them apart.
 """
 
 from collections.abc import Sequence
@@ -39,6 +38,7 @@ from haulout.providers.aws.instance_events import (
 )
 from haulout.providers.aws.instance_status import maintenance_kind
 
+# The warning has no time: EC2 sends it two minutes before the interruption.
 _SPOT_NOTICE = timedelta(minutes=2)
 _MAX_NESTING = 3  # SNS around EventBridge, and one more
 _TERMINATING, _LAUNCHING = "autoscaling:EC2_INSTANCE_TERMINATING", "autoscaling:EC2_INSTANCE_LAUNCHING"

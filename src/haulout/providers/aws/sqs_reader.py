@@ -34,6 +34,7 @@ from haulout.providers.retry import LastAnswer, await_with_timeout
 
 log = logging.getLogger(__name__)
 
+# The maximum of SQS for long polling.
 _WAIT = timedelta(seconds=20)
 _EC2_TIMEOUT = timedelta(seconds=5)
 _LAUNCH_RETRY_AFTER = timedelta(seconds=20)
@@ -42,7 +43,7 @@ _BACKOFF = Backoff(first=timedelta(seconds=1), limit=timedelta(minutes=1), jitte
 
 
 class SqsReader:
-    """Reads one queue."""
+    """Reads one queue. A message is deleted only when its notices exist, so a crash loses none."""
 
     def __init__(  # noqa: PLR0913 - dependencies, each passed by keyword
         self,
@@ -76,7 +77,6 @@ class SqsReader:
         )
 
     async def run(self, writer: AwsNoticeWriter) -> None:
-        """Read until cancelled."""
         failures = 0
         while True:
             try:
@@ -94,6 +94,7 @@ class SqsReader:
             await self._process_batch(writer, messages)
 
     async def _receive(self) -> Sequence[Document]:
+        # Long polling: SQS answers as soon as there is a message, and charges per request.
         waiting = self._sqs.receive(max_messages=MAX_MESSAGES, wait=_WAIT, visibility_timeout=self._visibility_timeout)
         return await await_with_timeout(waiting, doing="reading the queue", within=3 * _WAIT)
 

@@ -2,17 +2,15 @@
 
 While an event of this machine is open, the source polls once per second, as often as Azure permits: the time between
 the beginning of an event and its restart can be that short. Otherwise it polls every few seconds, since Azure announces
-a preemption 30 s ahead.
+a preemption 30 s ahead. All state is in the notices: after a restart the source reads those of its node. An event is
+over only if it was missing from all documents for some seconds, each of which was parsed completely. An error never
+ends a notice.
 
-All state is in the notices: after a restart the source reads those of its node. An event is over only if it was
-missing from all documents for some seconds, each of which was parsed completely. An error never ends a notice.
-
-Begin an event early, once every machine in it is ready. An approval applies to all machines of an event. So when its
-own node is empty, each agent reads the notices of the other machines, whose names follow from the event: only if each
-of them has the condition Emptied is the event approved. A machine without a notice is not a node of this cluster, or
-has no agent: then the event begins at its time.
-
-The last machine to become ready finds all others ready. Several agents may approve at once, which is harmless.
+`AzureEarlyStartSource` begins an event early, once every machine in it is ready. An approval applies to all machines of
+an event. So when its own node is empty, each agent reads the notices of the other machines, whose names follow from the
+event: only if each of them has the condition Emptied is the event approved. A machine without a notice is not a node of
+this cluster, or has no agent: then the event begins at its time. The last machine to become ready finds all others
+ready. Several agents may approve at once, which is harmless.
 """
 
 import logging
@@ -81,7 +79,6 @@ class AzureEventSource:
 
     @property
     def is_up(self) -> bool:
-        """Whether Azure responds."""
         return not self._problem and self.document is not None
 
     def problems(self) -> Sequence[str]:

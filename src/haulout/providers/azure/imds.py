@@ -15,6 +15,7 @@ from haulout.providers.http_fetch import DECODE_ERRORS, Fetch, FetchedResponse, 
 ADDRESS = "http://169.254.169.254"
 EVENTS = "/metadata/scheduledevents?api-version=2020-07-01"  # the first version that has the duration of an event
 INSTANCE = "/metadata/instance?api-version=2021-02-01"
+# Azure answers 400 without it, so that a forwarded request gets nothing.
 _HEADERS = {"Metadata": "true"}
 _TIMEOUT = timedelta(seconds=10)
 FIRST_TIMEOUT = timedelta(minutes=2, seconds=30)
@@ -44,6 +45,7 @@ class AzureInstanceMetadata:
 
     async def events(self) -> bytes:
         """Return the document of Scheduled Events, unparsed."""
+        # Azure needs up to two minutes to enable Scheduled Events at the first call.
         within = _TIMEOUT if self._has_answered else FIRST_TIMEOUT
         answer = await self._request("GET", EVENTS, doing="asking Azure for scheduled events", within=within)
         self._has_answered = True

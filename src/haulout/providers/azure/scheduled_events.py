@@ -61,11 +61,11 @@ class ScheduledEvent(msgspec.Struct, frozen=True, rename="pascal"):
 
     def is_about(self, machine: str) -> bool:
         """Return whether a machine is among the event's resources."""
+        # Azure does not keep the case of resource names.
         return machine.lower() in {resource.lower() for resource in self.resources}
 
     @property
     def has_started(self) -> bool:
-        """Whether the event has begun."""
         return self.event_status == "Started"
 
 
@@ -210,9 +210,8 @@ def end_report(notice: MaintenanceNotice, *, at: datetime) -> NoticeReport:
     """Return the report for an event that is no longer in the document.
 
     An event that had begun has ended; one that was still ahead was cancelled. One whose time had come, or that we
-    approved,
-    counts as ended: it can begin and end between two polls, since a restarting machine does not see its own event
-    begin.
+    approved, counts as ended: it can begin and end between two polls, since a restarting machine does not see its own
+    event begin.
     """
     start = notice.spec.start
     has_started = (

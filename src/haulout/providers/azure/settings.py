@@ -15,7 +15,7 @@ _ENVIRONMENT = "environment"
 
 
 class AzureEarlyStart(StrEnum):
-    """Whether events are approved early."""
+    """Whether an event is approved before its time, which begins it for all machines that it affects."""
 
     AFTER_DRAIN = "after-drain"  # once the node is empty: an empty node that waits costs capacity
     NEVER = "never"
@@ -23,7 +23,7 @@ class AzureEarlyStart(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AzureSettings:
-    """Settings of the Azure event source."""
+    """Settings of the Azure event source, which runs only in agents."""
 
     early_start: AzureEarlyStart = AzureEarlyStart.AFTER_DRAIN
     machine: str = ""  # the name of the machine in Azure; empty: read from the metadata service

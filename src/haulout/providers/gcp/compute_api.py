@@ -49,7 +49,7 @@ _HINTS = {
 
 @dataclass(slots=True)
 class Page:
-    """A page of a list."""
+    """A page of a list over all zones. The list is complete only if no page misses a zone."""
 
     instances: list[Document] = field(default_factory=list)
     missing_zones: list[str] = field(default_factory=list)  # zones that did not respond
@@ -57,7 +57,7 @@ class Page:
 
 
 class Compute(Protocol):
-    """Instances and their maintenance."""
+    """Instances and their maintenance, of which Google reports at most one per instance."""
 
     async def instances(self, project: str, *, filter_expression: str = "", page_token: str = "") -> Page:
         """Return a page of the project's instances that match the filter."""
@@ -75,14 +75,14 @@ class Compute(Protocol):
 
 
 class RestCompute:
-    """The Compute API over HTTP."""
+    """The Compute API over HTTP, with a new token after a 401."""
 
     def __init__(self, fetch: Fetch, tokens: TokenCache) -> None:
         self._fetch = fetch
         self._tokens = tokens
 
     async def instances(self, project: str, *, filter_expression: str = "", page_token: str = "") -> Page:
-        """Return a page of the project's instances that match the filter."""
+        # Without it, one zone that is down fails the whole list.
         query = {"maxResults": str(_PAGE_SIZE), "fields": _FIELDS, "returnPartialSuccess": "true"}
         query |= {"filter": filter_expression} if filter_expression else {}
         query |= {"pageToken": page_token} if page_token else {}
@@ -94,13 +94,11 @@ class RestCompute:
         return await self._call("GET", f"{_path(project, zone, name)}?{query}", doing=f"asking for instance {name}")
 
     async def perform_maintenance(self, project: str, zone: str, name: str, *, request_id: str) -> Document:
-        """Ask Google to begin the maintenance now; return the operation."""
         query = urlencode({"requestId": request_id})
         target = f"{_path(project, zone, name)}/performMaintenance?{query}"
         return await self._call("POST", target, doing=f"beginning maintenance of {name}")
 
     async def operation(self, project: str, zone: str, name: str) -> Document:
-        """Return an operation when it is done, or after the API's wait time."""
         target = f"{_path(project)}/zones/{quote(zone)}/operations/{quote(name)}/wait"
         return await self._call(
             "POST", target, doing=f"waiting for operation {name}", within=_OPERATION_WAIT + _TIMEOUT
@@ -125,7 +123,6 @@ class RestCompute:
 
 
 def is_retryable(error: CloudError) -> bool:
-    """Return whether a retry may succeed."""
     return error.code in _RETRYABLE_CODES or is_transient(error)
 
 

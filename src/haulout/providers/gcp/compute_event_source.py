@@ -2,17 +2,14 @@
 
 A list shows what is planned. Before a notice is ended, the machine is read individually, and so is a machine with a
 notice that is missing from the list. A machine that is not found counts as deleted if its project responded before.
-Neither an error nor a zone that did not respond ends a notice.
+Neither an error nor a zone that did not respond ends a notice. The projects are configured, or taken from the provider
+IDs of nodes.
 
-The projects are configured, or taken from the provider IDs of nodes.
-
-Begin a maintenance early, once its node is empty: performMaintenance. Google's `canReschedule` means that the
-maintenance may begin at once. It can never be moved to a later time.
-
-The current state is read first: a maintenance that has begun needs no call, and what Google would refuse is refused
-with a better message. The request ID is derived from the notice and its start, so that a repeated call is harmless. The
-operation is awaited for a short time, since it may fail at once; one that is still running counts as agreed, and may
-take as long as the maintenance.
+`start_early` begins a maintenance early, once its node is empty: performMaintenance. Google's `canReschedule` means
+that the maintenance may begin at once. It can never be moved to a later time. The current state is read first: a
+maintenance that has begun needs no call, and what Google would refuse is refused with a better message. The request ID
+is derived from the notice and its start, so that a repeated call is harmless. The operation is awaited for a short
+time, since it may fail at once; one that is still running counts as agreed, and may take as long as the maintenance.
 """
 
 import asyncio
@@ -74,7 +71,10 @@ class Observation:
 
 @dataclass(slots=True)
 class Listing:
-    """The result of listing projects."""
+    """The result of listing projects, and what is missing from it.
+
+    Only a complete list shows that a machine is gone.
+    """
 
     observations: dict[InstanceLocation, Observation] = field(default_factory=dict)
     complete_projects: set[str] = field(default_factory=set)  # projects whose list was read completely
@@ -146,7 +146,6 @@ class GcpComputeEventSource:
         return not self._problems
 
     def problems(self) -> Sequence[str]:
-        """Return one line per problem."""
         return (*self._problems, *self.quarantine.problems())
 
     def time_since_last_answer(self) -> timedelta | None:
@@ -382,6 +381,7 @@ async def _wait_for_operation(compute: Compute, location: tuple[str, str, str], 
     try:
         return await await_with_timeout(pending, doing="waiting for the operation", within=_OPERATION_TIMEOUT)
     except CloudError as error:
+        # The request was accepted. Whether the operation can be read says nothing about the maintenance.
         if error.status in (0, NOT_FOUND) or is_retryable(error):
             return operation
         raise

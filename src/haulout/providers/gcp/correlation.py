@@ -134,8 +134,7 @@ def reports_without_upcoming(
     """Yield the ends that are certain while the metadata server does not know what is planned.
 
     A server on a new host knows nothing yet. So only observed facts count: the machine was informed that a migration
-    begins
-    and then that it is over, or it was restarted.
+    begins and then that it is over, or it was restarted.
     """
     for notice in notices:
         if is_finished(notice) or event != _NONE or not _is_about(notice, machine, ""):

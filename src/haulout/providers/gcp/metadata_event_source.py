@@ -68,6 +68,7 @@ _POLL = timedelta(seconds=60)
 _WAIT_MARGIN = timedelta(seconds=15)  # additional timeout of a request that waits for a change
 _TIMEOUT = timedelta(seconds=10)
 _UNKNOWN_POLL_INTERVAL = timedelta(seconds=60)  # between two requests for an unknown key
+# For a server that answers at once although nothing has changed.
 _MIN_POLL_INTERVAL = timedelta(seconds=5)
 _REFRESH_TIMEOUT = timedelta(seconds=2)  # an event must be reported even if other keys are not answered
 _RESYNC_AFTER = timedelta(minutes=5)
@@ -78,7 +79,7 @@ _UNKNOWN = "?"
 
 
 class MetadataServer:
-    """Reads keys of the metadata server."""
+    """Reads keys of the metadata server. It keeps no values: the event source does."""
 
     def __init__(self, fetch: Fetch) -> None:
         self._fetch = fetch
@@ -154,11 +155,9 @@ class GcpMetadataEventSource:
 
     @property
     def is_up(self) -> bool:
-        """Whether the metadata server responds."""
         return not self._problems and self._last_answer.age() is not None
 
     def problems(self) -> Sequence[str]:
-        """Return one line per problem."""
         return (*dict.fromkeys(self._problems.values()), *self.quarantine.problems())
 
     def time_since_last_answer(self) -> timedelta | None:

@@ -51,7 +51,7 @@ _REQUIRED_FIELDS = {
 
 
 class TokenIssuer(Protocol):
-    """Issues access tokens."""
+    """Issues access tokens. `TokenCache` decides when a new one is needed."""
 
     async def issue(self) -> Token:
         """Return a new token; raise `CloudError`."""
@@ -69,6 +69,7 @@ class TokenCache:
 
     async def current(self) -> str:
         """Return a valid token; raise `CloudError` if none is issued."""
+        # One request at a time: callers that wait get the token that the first one caused.
         async with self._lock:
             now = self._clock.monotonic()
             if self._cached is not None and now < self._cached[1]:
@@ -84,12 +85,11 @@ class TokenCache:
 
 @dataclass(frozen=True, slots=True)
 class MetadataTokenIssuer:
-    """Gets tokens from the metadata server."""
+    """Gets tokens from the metadata server, for the account that is attached to the pod or machine."""
 
     fetch: Fetch
 
     async def issue(self) -> Token:
-        """Return a new token; raise `CloudError`."""
         return parse_token(await self.fetch("GET", _METADATA_TOKEN, headers=FLAVOR), "the metadata server")
 
 
@@ -103,7 +103,6 @@ class FileTokenIssuer:
     clock: Clock
 
     async def issue(self) -> Token:
-        """Return a new token; raise `CloudError`."""
         try:
             key = read_credentials(self.path)
             if isinstance(key, ExternalAccount):

@@ -58,7 +58,6 @@ class Machine:
 
     @property
     def provider_id(self) -> str:
-        """The provider ID of its node."""
         return f"gce://{self.project}/{self.zone}/{self.name}"
 
     @property
@@ -160,7 +159,6 @@ def plan_of_event(machine: Machine, event: str, *, at: datetime) -> MaintenanceP
 
 
 def plan_of_preemption(*, at: datetime) -> MaintenancePlan:
-    """Return the plan for a preemption."""
     return MaintenancePlan(
         kind=MaintenanceKind.TERMINATE,
         reason="PREEMPTED",

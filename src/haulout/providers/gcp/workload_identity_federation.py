@@ -5,11 +5,10 @@
 
 The external token is in a file, such as the projected token of a Kubernetes service account, or is fetched from a URL
 on this machine. Google's Security Token Service exchanges it (RFC 8693). The resulting token is used directly, or to
-impersonate a service account if the file says so. No long-lived key is needed.
+impersonate a service account if the file says so. No long-lived key is needed. External tokens that must be signed
+(AWS), or that an executable provides, are not supported.
 
-External tokens that must be signed (AWS), or that an executable provides, are not supported.
-
-Parse responses to requests for an access token: the token, or the reason why there is none.
+`parse_token` is for all responses to requests for an access token: the token, or the reason why there is none.
 """
 
 import base64
@@ -45,14 +44,14 @@ _MAX_LIFETIME_SECONDS = timedelta(hours=12).total_seconds()  # the longest lifet
 
 
 class TokenFormat(msgspec.Struct, frozen=True):
-    """The format of the external token."""
+    """The format of the external token: the whole text, or a field of a JSON document."""
 
     type: str = "text"
     subject_token_field_name: str = ""
 
 
 class CredentialSource(msgspec.Struct, frozen=True):
-    """The location of the external token."""
+    """The location of the external token. The fields are those of Google's credentials file."""
 
     file: str = ""
     url: str = ""
@@ -69,7 +68,7 @@ class Impersonation(msgspec.Struct, frozen=True):
 
 
 class ExternalAccount(msgspec.Struct, frozen=True):
-    """A credentials file of type external_account."""
+    """A credentials file of type external_account, as Google's libraries read it."""
 
     audience: str
     subject_token_type: str

@@ -1,12 +1,10 @@
 """Write notices from the labels of nodes, and ask GKE to begin early through another label.
 
+    labels = parse_labels(node)                         # None: nothing is planned; raises `UnreadableLabel`
+    for report in reports_from_labels(node, labels, notices, at=now): …
+
 There are no requests while nothing changes: nodes are watched anyway, and only a relevant change triggers a reconcile.
 While maintenance is planned, notices are also reconciled periodically, since a user may have deleted one.
-
-Parse the labels of GKE nodes that announce maintenance of the host. Pure.
-
-    labels = parse_labels(node)                         # None: nothing is planned; raises `UnreadableLabel`
-    for report in reports(node, labels, notices, at=now): …
 
 GKE labels nodes with accelerators some weeks ahead, with the time in seconds since 1970. It announces at most one
 maintenance per node. A notice is named after the uid of the node and the first announced start; while it is open and
@@ -74,7 +72,6 @@ class GkeEventSource:
         return not self._problem
 
     def problems(self) -> Sequence[str]:
-        """Return one line per problem."""
         return (*([self._problem] if self._problem else ()), *self.quarantine.problems())
 
     def time_since_last_answer(self) -> timedelta | None:
@@ -126,6 +123,7 @@ class GkeEventSource:
                 await write_if_changed(notice_writer, known.get(report.name), report, self.quarantine)
         for notice in found:
             name = notice.spec.node_name
+            # A node that cannot be decoded exists. Its notice must not end.
             if name not in nodes and name not in self._nodes.undecodable and not is_finished(notice):
                 await write_if_changed(notice_writer, notice, end_report(notice, at=at), self.quarantine)
         self._is_idle = is_idle
@@ -163,7 +161,7 @@ class UnreadableLabel(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class MaintenanceLabels:
-    """The maintenance in a node's labels."""
+    """The maintenance in a node's labels, and in the taint that announces its termination."""
 
     start: datetime | None
     deadline: datetime | None

@@ -14,7 +14,7 @@ ENABLING_VARIABLES = (_ENABLED_VARIABLE,)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GkeSettings:
-    """Settings of the GKE event source."""
+    """Settings of the GKE event source. It needs no credentials."""
 
     early_start: GoogleEarlyStart = GoogleEarlyStart.NEVER
 

@@ -34,7 +34,7 @@ class Streaming(Protocol):
 
 
 class Compute(Protocol):
-    """Instances and their maintenance."""
+    """Instances and their maintenance. Lists need a compartment; there is none over all compartments."""
 
     async def maintenance_events(
         self, compartment: str, *, state: str, page: str = ""

@@ -170,6 +170,7 @@ class ComputeReconciler:
     async def _list(self, compartment: str) -> dict[str, NoticeReport]:
         """Return all open maintenance in a compartment; raise `CloudError` if the list is incomplete."""
         found: dict[str, NoticeReport] = {}
+        # One list per state: the API has no filter for several, and finished events would fill most pages.
         for state in _OPEN_STATES:
             for entry_document in await self._list_pages(compartment, state):
                 report = self._parse(entry_document)

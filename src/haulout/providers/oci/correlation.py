@@ -53,13 +53,13 @@ class Run:
 
     @property
     def is_finished(self) -> bool:
-        """Whether the report ends the maintenance."""
+        """Whether the report ends the maintenance. A later open stage then begins another run."""
         return self.report.stage in _FINISHED_STAGES
 
 
 @dataclass(slots=True)
 class Occurrences:
-    """The notices of one maintenance."""
+    """The notices of one maintenance: usually one, and another for each time that its event was sent again."""
 
     maintenance: str
     _notices: dict[str, MaintenanceNotice] = field(default_factory=dict)
@@ -148,7 +148,6 @@ def maintenance_of(notice: MaintenanceNotice) -> str:
 
 
 def report_for(notice: MaintenanceNotice, report: NoticeReport) -> NoticeReport:
-    """Return the report for this notice."""
     return replace(report, notice_id=notice.spec.notice_id)
 
 

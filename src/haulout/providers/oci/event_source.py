@@ -30,7 +30,7 @@ _REFUSED_STATUSES = (400, 403, 404, 409)  # OCI returns 404 for what may not be 
 
 
 class OciEventSource:
-    """Maintenance of OCI instances."""
+    """Maintenance of OCI instances. Call `run` at most once; the caller runs the node informer."""
 
     name = SOURCE
 
@@ -76,7 +76,6 @@ class OciEventSource:
 
     @property
     def is_up(self) -> bool:
-        """Whether the stream and Compute respond."""
         return not self._all_problems()
 
     def problems(self) -> Sequence[str]:
@@ -124,6 +123,7 @@ class OciEventSource:
         problem = _refusal_reason(entry, to)
         if problem:
             raise RescheduleRefused(f"{doing}: {problem}")
+        # The same request after a crash has the same token, and OCI executes it once.
         token = hashlib.sha256(f"{event} {to.isoformat()} {etag}".encode()).hexdigest()[:40]
         try:
             await await_with_timeout(self._compute.move_event(event, start=to, etag=etag, token=token), doing=doing)

@@ -1,4 +1,4 @@
-"""Parse the CronJobs that the OCI Node Maintenance Handler left in a cluster. Pure.
+"""Take over the plans of the OCI Node Maintenance Handler: each of its CronJobs becomes a notice.
 
     drain = parse_cron_job(job)         # None: not one of the handler's
     drain.at, drain.start               # start of the drain, and of the maintenance 15 minutes later
@@ -8,8 +8,7 @@ and both must match: a similar CronJob of a user must not be mistaken for the ha
 after the CronJob was created. Its next scheduled time does not help: it is a year late if the CronJob has fired, or if
 its minute had passed at its creation, since the handler drops the seconds.
 
-Take over the plans of the OCI Node Maintenance Handler: each of its CronJobs becomes a notice. The messages from which
-the CronJobs were made are committed, so they will not be received again. The steps:
+The messages from which the CronJobs were made are committed, so they will not be received again. The steps:
 
 1. List the open maintenance of the node's machine in OCI. It is used as it is, with the same IDs as from the stream and
    the lists: there is never a second notice for it. Only if OCI returns none, or does not answer until an hour before
@@ -62,6 +61,7 @@ DEFAULT_DURATION = timedelta(days=1)  # assumed if no duration is known; windows
 
 _SOURCE_WITHOUT_MACHINE = "onmh"  # the ID of no event source, so nothing reports the end: the times decide
 _NAME = re.compile(r"scheduled-drain-(?P<node>.+)-\d{6}")
+# The command that new_job.py of the handler writes.
 _COMMAND = re.compile(r"kubectl drain (?P<node>\S+) --ignore-daemonsets --delete-emptydir-data --force --timeout=10m")
 _SCHEDULE = re.compile(r"(?P<minute>\d{1,2}) (?P<hour>\d{1,2}) (?P<day>\d{1,2}) (?P<month>\d{1,2}) \*")
 _MAX_CLOCK_SKEW = timedelta(minutes=5)  # between the handler's clock and the API server's
@@ -96,7 +96,7 @@ class _JobTemplate(Base, frozen=True):
 
 
 class CronJobSpec(Base, frozen=True):
-    """Schedule and job template."""
+    """Schedule and job template: what tells a CronJob of the handler from others."""
 
     schedule: str = ""
     time_zone: str = ""
@@ -105,7 +105,7 @@ class CronJobSpec(Base, frozen=True):
 
 
 class CronJobStatus(Base, frozen=True):
-    """Status of a CronJob."""
+    """Status of a CronJob: the jobs that a deletion would delete, too."""
 
     active: tuple[RawObject, ...] = ()  # its running jobs
 
@@ -119,7 +119,7 @@ class CronJob(Object, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class HandlerDrain:
-    """A drain that the handler planned."""
+    """A drain that the handler planned, by its CronJob."""
 
     node: str
     at: datetime
@@ -306,8 +306,7 @@ def report_of(drain: HandlerDrain, node: Node) -> NoticeReport:
     """Return the report of the maintenance for a drain, if OCI does not report it.
 
     Its ID is the machine's, as for an event without a maintenance OCID. Of several drains of one machine the one
-    created
-    last applies: the handler keeps the old CronJob when a maintenance is moved.
+    created last applies: the handler keeps the old CronJob when a maintenance is moved.
     """
     machine = machine_key(node.spec.provider_id)
     return NoticeReport(

@@ -8,13 +8,11 @@ times with any number of digits. Optional fields may be missing or invalid. With
 a maintenance that has not begun, the document is useless: `UnreadableMaintenanceEvent` has the reason.
 
 Preemptions and host failures are reported by events only. Their end is not reported: they are over when the instance
-does not exist any more, or has been running for a while.
+does not exist any more, or has been running for a while. A live migration is reported as instance action `NONE`. How
+long the instance pauses is not reported, so this is a `Migrate`, never a `Freeze`.
 
-A live migration is reported as instance action `NONE`. How long the instance pauses is not reported, so this is a
-`Migrate`, never a `Freeze`.
-
-ISO 8601 durations: `PT2H`, `P1D`, `P1DT12H`, `P2W`, `PT0.5S`. Years and months have no fixed length. This module uses
-their maximum length, so that a wait for an end is long enough.
+Durations are in ISO 8601: `PT2H`, `P1D`, `P1DT12H`, `P2W`, `PT0.5S`. Years and months have no fixed length. This module
+uses their maximum length, so that a wait for an end is long enough.
 """
 
 import base64
@@ -323,7 +321,7 @@ def _add(start: datetime, by: timedelta | None) -> datetime | None:
 
 
 def parse_iso_duration(text: str) -> timedelta:
-    """Parse a duration. Raise ValueError."""
+    """Parse a duration such as `PT2H`. Raise ValueError; longer than 100 years is invalid, too."""
     found = _DURATION.fullmatch(text.strip())
     if found is None or not any(found.groups()):
         raise ValueError(f"expected a duration such as PT2H or P1D, found {text[:40]!r}")

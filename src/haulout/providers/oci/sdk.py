@@ -73,7 +73,7 @@ def _load_sdk() -> Any:
 
 
 class _ClientMaker:
-    """Creates SDK clients with credentials."""
+    """Creates SDK clients with credentials. It may block: an instance principal is requested over HTTP."""
 
     def __init__(self, oci: Any, settings: OciSettings) -> None:
         self._oci = oci
@@ -167,7 +167,7 @@ class _SdkCalls:
 
 
 class SdkStreaming:
-    """A stream through the SDK."""
+    """A stream through the SDK, whose offsets are committed explicitly."""
 
     def __init__(self, oci: Any, stream: str, new_client: NewClient) -> None:
         self._models = oci.streaming.models
@@ -175,7 +175,7 @@ class SdkStreaming:
         self._calls = _SdkCalls(oci, new_client)
 
     async def group_cursor(self, *, group: str, instance: str) -> str:
-        """Return a cursor at the group's committed offset; for a new group, at the oldest message."""
+        # commit_on_get: by default each read commits what the read before returned, whether it was processed or not.
         details = self._models.CreateGroupCursorDetails(
             type="TRIM_HORIZON", group_name=group, instance_name=instance, commit_on_get=False
         )
@@ -222,7 +222,6 @@ class SdkCompute:
         self._calls = _SdkCalls(oci, new_client)
 
     async def maintenance_events(self, compartment: str, *, state: str, page: str = "") -> tuple[list[Document], str]:
-        """Return a page of the maintenance events in a state, and the token of the next page; empty: last page."""
         further = {"page": page} if page else {}
         found = await self._calls.call(
             f"listing maintenance in {compartment}",
@@ -233,14 +232,12 @@ class SdkCompute:
         return _documents(found), found.headers.get("opc-next-page") or ""
 
     async def maintenance_event(self, event: str) -> tuple[Document, str]:
-        """Return a maintenance event and its etag."""
         found = await self._calls.call(
             f"asking for maintenance {event}", lambda client: client.get_instance_maintenance_event(event)
         )
         return _document(found.data), found.headers.get("etag") or ""
 
     async def move_event(self, event: str, *, start: datetime, etag: str, token: str) -> None:
-        """Move a maintenance event, if its etag is unchanged. `token` makes the call idempotent."""
         details = self._models.UpdateInstanceMaintenanceEventDetails(time_window_start=start)
         headers = {"opc_retry_token": token} | ({"if_match": etag} if etag else {})
         await self._calls.call(

@@ -33,7 +33,7 @@ _OCID = re.compile(r"ocid1\.(?P<kind>[a-z0-9]+)\.[-a-z0-9]+\.[-a-z0-9]*\.(?:[-a-
 
 
 class Auth(StrEnum):
-    """How the operator authenticates to OCI."""
+    """How the operator authenticates to OCI. The handler knows only the instance principal."""
 
     INSTANCE_PRINCIPAL = "instance-principal"  # as the worker node of this process
     WORKLOAD_IDENTITY = "workload-identity"  # as the service account of the pod
@@ -42,7 +42,7 @@ class Auth(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OciSettings:
-    """Settings of the OCI event source."""
+    """Settings of the OCI event source. A stream and compartments are both optional, but not together."""
 
     stream: str = ""  # OCID; empty: no stream, Compute is polled only
     endpoint: str = ""  # the Messages endpoint of the stream

@@ -54,6 +54,7 @@ _CLOUD_BACKOFF = Backoff(first=timedelta(seconds=1), limit=timedelta(seconds=15)
 _WRITE_BACKOFF = Backoff(first=timedelta(seconds=1), limit=timedelta(seconds=30), jitter=0.5)
 _WRITE_TIMEOUT = timedelta(seconds=60)
 _MAX_PARALLEL_WRITES = 8
+# OCI assigns the partitions of an instance that neither reads nor sends heartbeats for 30 s to another one.
 _HEARTBEAT_INTERVAL = timedelta(seconds=10)
 _FULL_BATCH_PAUSE = timedelta(milliseconds=250)  # OCI permits five reads per second
 _UNAUTHORIZED = (401, 403)
@@ -122,7 +123,6 @@ class StreamConsumer:
         self._cursor = ""
 
     async def run(self, notice_writer: NoticeWriter) -> None:
-        """Consume the stream until cancelled."""
         while True:
             try:
                 await self._consume(notice_writer)
@@ -268,8 +268,8 @@ class StreamConsumer:
         """Return whether the event of a finished maintenance was sent again by hand.
 
         A maintenance that Compute knows was not sent by hand: its event is late. If Compute does not answer, an event
-        that is
-        older than the message that ended the maintenance is late, too; and a notice that a person ended stays ended.
+        that is older than the message that ended the maintenance is late, too; and a notice that a person ended stays
+        ended.
         """
         unknown = await self._compute.is_unknown(report)
         if unknown is not None or notice is None:
@@ -310,7 +310,6 @@ class StreamConsumer:
                 await self._clock.sleep(_WRITE_BACKOFF.delay(failures, self._random))
 
     async def _send_heartbeats(self) -> None:
-        """Send heartbeats until cancelled."""
         while True:
             await self._clock.sleep(_HEARTBEAT_INTERVAL)
             try:
