@@ -47,7 +47,6 @@ def load_connection(options: AgentOptions, environ: Mapping[str, str]) -> Connec
 
 
 async def run_agent(options: AgentOptions, connection: Connection, environ: Mapping[str, str]) -> None:
-    """Run until cancelled."""
     clock, random = RealClock(), Random()  # noqa: S311 - for jitter between retries, not for secrets
     transport = minimal_transport(connection, clock=clock, user_agent=_USER_AGENT)
     client = Client(transport, clock=clock, random=random, field_manager=_USER_AGENT)

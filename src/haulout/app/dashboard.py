@@ -1,4 +1,10 @@
-"""The dashboard backend of the leader: the source of `/api/v2`. Its failures do not affect maintenance."""
+"""The dashboard backend of the leader: the source of `/api/v2`. Its failures do not affect maintenance.
+
+`LeaderOperatorBackend` provides health, configuration and banners to the API. There is one per term of leadership:
+
+    backend = LeaderOperatorBackend(client, status, informers, namespace=…, identity=…)
+    NodeBackend(client, informers, operator_info=OperatorInfo(banners=backend.banners, …), operator=backend)
+"""
 
 from collections.abc import Collection, Iterator
 from datetime import timedelta
@@ -40,13 +46,6 @@ from haulout.httpserver import metrics
 from haulout.kube import leases
 from haulout.kube.client import Client
 from haulout.runtime.supervisor import Supervisor
-
-# LeaderOperatorBackend provides health, configuration and banners to the API:
-#
-#     backend = LeaderOperatorBackend(client, status, informers, namespace=…, identity=…)
-#     NodeBackend(client, informers, operator_info=OperatorInfo(banners=backend.banners, …), operator=backend)
-#
-# There is one per term of leadership.
 
 if TYPE_CHECKING:
     from haulout.dashboard.api.configuration.preview import NextStep
@@ -105,7 +104,6 @@ class LeaderOperatorBackend:
         )
 
     async def configuration(self) -> ConfigurationTold:
-        """Return the configuration in force."""
         return await self._configurations.current()
 
     async def check(self, edit: ConfigurationEdit) -> ConfigurationPreview:
@@ -131,7 +129,6 @@ class LeaderOperatorBackend:
         )
 
     def banners(self) -> tuple[Banner, ...]:
-        """Return the banners of every page."""
         parts, sources = tuple(self._component_health()), tuple(self._source_health())
         part_problems = {item.message for item in (*parts, *sources) if not item.is_healthy}
         profiles = self._status.profiles
@@ -212,6 +209,7 @@ class LeaderOperatorBackend:
     def _redact(self, text: str) -> str:
         from haulout.dashboard.api.configuration.edit import secrets_of
 
+        # A logged warning may contain a secret of the configuration.
         for secret in secrets_of(self._configuration_in_force()):
             text = text.replace(secret, "(hidden)")
         return text
@@ -277,7 +275,6 @@ async def run_dashboard(
     cluster: str,
     history: HistoryWriter,
 ) -> None:
-    """Run the dashboard backend until cancelled."""
     since = client.clock.now()
     backend = LeaderOperatorBackend(client, status, informers, namespace=namespace, identity=identity)
 

@@ -71,7 +71,6 @@ class Shutdown:
     timeout: timedelta = option("How long a guest may take to shut down before its virtual machine is powered off.")
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        """Yield durations that are not positive."""
         for key, value in (("period", self.period), ("timeout", self.timeout)):
             if value <= timedelta():
                 yield key, "expected a duration above zero"
@@ -132,7 +131,6 @@ class EsxDocument:
     v_centers: VCenterLocations = option("URLs and credentials of vCenters.", required=False)
 
     def settings(self) -> EsxSettings:
-        """Return the settings of the controller."""
         intervals, locations = self.intervals, self.v_centers
         eviction_timeout = deletion_timeout = None
         if intervals.pod_eviction.force:

@@ -4,14 +4,13 @@ The lease has the name of the runtime-extension-maintenance-controller's, so tha
 namespace. The hub may run outside of a pod: its lease is then in the namespace of the kubeconfig context, or in the
 given one. Leader election can be turned off if the user guarantees that only one hub runs.
 
-Components beside the hub's controller: MachineDrainRules and, if enabled, Metal3 BareMetalHosts.
+Beside the hub's controller run MachineDrainRules and, if enabled, Metal3 BareMetalHosts. Each has its own supervisor: a
+component that fails restarts alone, and the hub continues.
 
     async with open_hub_components(client, events=events, status=status, settings=settings) as components:
         hub = ClusterApiController(…, drain_rules=components.drain_rules)
         components.start_for(hub)
         await hub.run()
-
-Each has its own supervisor: a component that fails restarts alone, and the hub continues.
 """
 
 import asyncio

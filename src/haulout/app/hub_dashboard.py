@@ -38,50 +38,35 @@ class HubView(ClusterStatuses, Protocol):
 
 
 class HubStatusView(Protocol):
-    """What the dashboard reads from `haulout.app.hub_status.HubStatus`."""
+    """What the dashboard reads from `haulout.app.hub_status.HubStatus`, which outlives each term of leadership."""
 
     source: "Backend | None"
 
     @property
-    def hub(self) -> HubView | None:
-        """The controller, while it runs."""
-        ...
+    def hub(self) -> HubView | None: ...
 
     @property
-    def supervisor(self) -> Supervisor:
-        """The supervisor of the controller."""
-        ...
+    def supervisor(self) -> Supervisor: ...
 
     @property
-    def drain_rules_supervisor(self) -> Supervisor:
-        """The supervisor of the MachineDrainRule informer."""
-        ...
+    def drain_rules_supervisor(self) -> Supervisor: ...
 
     @property
-    def metal3_supervisor(self) -> Supervisor:
-        """The supervisor of the Metal3 controller."""
-        ...
+    def metal3_supervisor(self) -> Supervisor: ...
 
     @property
-    def dashboard_supervisor(self) -> Supervisor:
-        """The supervisor of the dashboard backend."""
-        ...
+    def dashboard_supervisor(self) -> Supervisor: ...
 
     @property
-    def started(self) -> datetime | None:
-        """When the process started."""
-        ...
+    def started(self) -> datetime | None: ...
 
     @property
-    def recent_warnings(self) -> "RecentWarnings | None":
-        """The warnings logged recently."""
-        ...
+    def recent_warnings(self) -> "RecentWarnings | None": ...
 
 
 async def run_hub_dashboard(
     client: Client, status: HubStatusView, admission: ClusterBudget, *, namespace: str, identity: str, cluster: str
 ) -> None:
-    """Run the dashboard backend until cancelled."""
     backend = _HubBackend(client, status, namespace=namespace, identity=identity)
     operator_info = OperatorInfo(identity=identity, since=client.clock.now(), cluster=cluster, banners=backend.banners)
 
@@ -115,7 +100,6 @@ class _HubBackend:
         return _nothing_to_unsubscribe if self._status.hub is None else self._status.hub.subscribe(callback)
 
     def banners(self) -> tuple[Banner, ...]:
-        """Return the banners of every page."""
         return tuple(Banner(level=Level.CRITICAL, message=problem, page="health") for problem in self._problems())
 
     async def health(self, viewers: int) -> Health:

@@ -89,7 +89,6 @@ class KubernikusDocument:
     )
 
     def settings(self) -> KubernikusSettings:
-        """Return the settings of the controller."""
         intervals, secret = self.intervals, self.cloud_provider_secret
         policy = DrainPolicy.like_smc()
         if intervals.pod_eviction.force:
@@ -137,7 +136,6 @@ class KubernikusFile:
 
     @property
     def problem(self) -> ConfigErrors | None:
-        """The errors in the current content."""
         return self._watched.problem
 
     async def watch(self, use: Callable[[KubernikusSettings], object]) -> None:

@@ -1,10 +1,10 @@
 """The leases of leader election: their names, and advice on their timing.
 
-Names of the leader election leases: those of the predecessors, so that none of them works at the same time.
+The names are those of the predecessors, so that none of them works at the same time.
 
-Advice on lease timings for clouds that announce some maintenance only seconds ahead. After a crash of the leader
-nothing happens until a standby leads. At least half of the shortest notice must then be left to drain. If not, the
-operator recommends shorter leases; it never changes them itself.
+The advice is for clouds that announce some maintenance only seconds ahead. After a crash of the leader nothing happens
+until a standby leads. At least half of the shortest notice must then be left to drain. If not, the operator recommends
+shorter leases; it never changes them itself.
 """
 
 from collections.abc import Iterable

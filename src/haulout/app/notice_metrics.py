@@ -63,7 +63,7 @@ METRICS = (NOTICES, LATE, MESSAGES, QUARANTINED, UP, SILENT, LEAD, EMPTY_AHEAD)
 
 
 class NoticeMetrics:
-    """All metrics of notices."""
+    """All metrics of notices: gauges are set at each collection, counters and histograms grow."""
 
     def __init__(self) -> None:
         self._source_counts: dict[int, tuple[int, int]] = {}  # by id of the source: its counters at the last collection

@@ -35,17 +35,16 @@ from haulout.providers.notice_writer import NoticeWriter
 from haulout.providers.quarantine import Quarantine, QuarantinedMessage
 from haulout.runtime.supervisor import Supervisor
 
-# Reports unreadable messages by events: each kind of message once an hour, and few kinds.
-#
-# The log contains each of them, and metrics their number. A stream full of invalid messages must not flood the
-# namespace with events.
-
 _REPEAT_AFTER = timedelta(hours=1)
 _MAX_KINDS = 5  # per source, within _REPEAT_AFTER
 
 
 class QuarantineEvents:
-    """Reports the messages that one source quarantines."""
+    """Reports the messages that one source quarantines by events: each kind once an hour, and few kinds.
+
+    The log contains each of them, and metrics their number. A stream full of invalid messages must not flood the
+    namespace with events.
+    """
 
     def __init__(self, source: str, *, operator_events: OperatorEvents, clock: Clock) -> None:
         self._source = source
@@ -55,7 +54,6 @@ class QuarantineEvents:
         self._pending: asyncio.Queue[str] = asyncio.Queue()
 
     async def run(self, quarantine: Quarantine) -> None:
-        """Send events until cancelled."""
         quarantine.on_quarantined = self._on_quarantined
         while True:
             note = await self._pending.get()
@@ -84,19 +82,18 @@ def _problem_kind(why: str) -> str:
 
 log = logging.getLogger(__name__)
 
+# Creates all event sources, always the same number in the same order; none is connected yet.
 MakeSources = Callable[[Client, Informer[Node]], Sequence[EventSource]]
-"""Creates all event sources, always the same number in the same order; none is connected yet."""
 
 
 def no_sources(client: Client, nodes: Informer[Node]) -> Sequence[EventSource]:
-    """Return no sources."""
     del client, nodes
     return ()
 
 
 @dataclass(slots=True)
 class SourceListener:
-    """A source with its supervisor."""
+    """A source with its supervisor. The source is replaced at each restart; the listener stays."""
 
     source: EventSource
     quarantine_events: QuarantineEvents
@@ -118,7 +115,6 @@ class SourceListener:
 
     @property
     def is_up(self) -> bool:
-        """Whether the source reaches its cloud."""
         return self.is_running and self.source.is_up
 
 
@@ -154,7 +150,6 @@ class NoticesComponent:
         return source if isinstance(source, EarlyStartSource) else None
 
     def troubles(self) -> tuple[str, ...]:
-        """Return problems that need attention."""
         obstacle, is_bad = self._read_problem()
         waiting = (f"MaintenanceNotices are not reconciled: {obstacle}",) if is_bad else ()
         crashes = tuple(item.problem for item in (self.supervisor, self.listeners_supervisor) if item.problem)
@@ -264,7 +259,6 @@ class _NoticesRunner:
         self._can_write = asyncio.Event()
 
     async def run_controller(self) -> None:
-        """Run the controller until cancelled."""
         controller = MaintenanceNoticeController(
             self._client,
             events=self._events,
@@ -329,5 +323,4 @@ class _NoticesRunner:
         return self._notices.make_sources(self._client, self._nodes)
 
     async def report(self, note: str) -> None:
-        """Send a warning event."""
         await self._operator_events.warn(note, reason=OperatorEventReason.NOTICES_FAILED, action="RunNotices")

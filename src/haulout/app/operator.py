@@ -72,7 +72,7 @@ _SUCCESSOR_POLL_INTERVAL = timedelta(seconds=1)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorSettings(ReplicaSettings):
-    """Settings of an operator replica."""
+    """Settings of an operator replica, from its flags and environment variables."""
 
     node: str = ""  # on which this process runs; empty: not on a node of the cluster
     lease_namespace: str = node_lease.NAMESPACE
@@ -173,6 +173,7 @@ async def run_leader_election(
             log.warning("%s; rejoining the leader election", error)
         except LeadershipHandover as error:
             log.info("%s: handing over leadership", error)
+            # Without a successor, the next term must not hand over again: the drain would never begin.
             own_node = settings.node if await _has_successor(client, settings) else ""
 
 
@@ -223,6 +224,7 @@ async def _lead(
     async with AsyncExitStack() as stack:
         stack.enter_context(status.hold_leader_state(controller, nodes, retention))
         group = await stack.enter_async_context(asyncio.TaskGroup())
+        # They end last, so that what the controllers record while they stop is still written.
         background_coroutines = events.run(), notice_events.run(), history.run(), nodes.run(), retention.run()
         background = [group.create_task(item) for item in background_coroutines]
         notices_run = run_notices(

@@ -15,7 +15,7 @@ log = logging.getLogger(__name__)
 
 
 class OperatorEvents:
-    """Sends warning events about the operator."""
+    """Sends warning events about the operator. They are a courtesy: a failure is logged, and never raised."""
 
     def __init__(self, client: Client, recorder: EventRecorder, namespace: str) -> None:
         self._client = client

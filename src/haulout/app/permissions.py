@@ -1,12 +1,12 @@
-"""The permissions of the operator: which it needs, and which a configuration of profiles needs and the operator lacks.
+"""The permissions of the operator: those that it needs, and those that a configuration of profiles lacks.
 
-All permissions that the operator needs in a cluster, required and optional. Each controller declares its permissions,
-and so does each plugin of a configuration. `haulout cluster-info` checks the union, and `haulout manifests` grants it;
-without a configuration, the union covers most plugins (`haulout.controllers.profiles.permissions`).
+Each controller declares its permissions, and so does each plugin of a configuration. `operator_permissions` is the
+union, required and optional: `haulout cluster-info` checks it, and `haulout manifests` grants it. Without a
+configuration, it covers most plugins (`haulout.controllers.profiles.permissions`).
 
-Find the permissions that a configuration of profiles needs and the operator lacks, and report them. Each new
-configuration is checked by access reviews. While a permission is missing, the check repeats, so that granting it is
-enough, without a restart. A missing permission disables only the plugins that need it
+`MissingPermissions` finds the permissions that a configuration of profiles needs and the operator lacks, and reports
+them. Each new configuration is checked by access reviews. While a permission is missing, the check repeats, so that
+granting it is enough, without a restart. A missing permission disables only the plugins that need it
 (`haulout.controllers.profiles.config.forbidden_plugins`).
 """
 
@@ -109,7 +109,6 @@ def operator_permissions(  # noqa: PLR0913 - the parameters of an installation
 
 
 def profile_permissions(configuration: Configuration | None, *, namespace: str) -> tuple[Permission, ...]:
-    """Return the permissions that profiles need."""
     lease_permissions = leases.permissions(
         namespace=namespace, why="elect the leader for profiles", names=(PROFILES_LEASE,), watched=True
     )

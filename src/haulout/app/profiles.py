@@ -58,8 +58,8 @@ _FLUSH_TIMEOUT = timedelta(seconds=2)
 _ELECTION_RETRY = timedelta(seconds=1)
 
 
+# Runs a feature of the SAP maintenance-controller beside profiles, until cancelled.
 Integration = Callable[[Client], Coroutine[Any, Any, None]]
-"""Runs a feature of the SAP maintenance-controller beside profiles, until cancelled."""
 
 
 @dataclass(slots=True)
@@ -83,7 +83,6 @@ class ProfilesComponent:
     notifications_supervisor: Supervisor = field(default_factory=partial(Supervisor, "object notifications"))
 
     def troubles(self) -> tuple[str, ...]:
-        """Return problems that need attention."""
         file_problem = self.file.problem
         config = () if file_problem is None else (f"the last good configuration stays in force: {file_problem}",)
         failed_nodes = (

@@ -46,7 +46,6 @@ class ProfilesFile:
 
     @property
     def problem(self) -> ConfigErrors | None:
-        """The errors in the current content."""
         return self._watched.problem
 
     @property
@@ -61,11 +60,9 @@ class ProfilesFile:
 
     @property
     def is_loaded(self) -> bool:
-        """Whether a valid file was loaded."""
         return self.configuration is not _NO_CONFIGURATION
 
     async def run(self) -> None:
-        """Watch the file until cancelled."""
         for warning in self.warnings:
             log.warning("%s", warning)
         await self._watched.watch(on_change=self._on_change, on_problem=self._on_problem, on_restored=self._on_restored)

@@ -31,7 +31,7 @@ _SWITCHES = ("HAULOUT_AWS", "HAULOUT_GCP", "HAULOUT_GKE")  # each of which may b
 
 @dataclass(frozen=True, slots=True)
 class ProviderSettings:
-    """The settings per provider; None: disabled."""
+    """The settings of each provider, None if it is disabled. Creating them imports no SDK."""
 
     oci: for_oci.OciSettings | None = None
     aws: for_aws.AwsSettings | None = None
@@ -40,7 +40,6 @@ class ProviderSettings:
     ignored: tuple[str, ...] = ()  # variables without effect, and why
 
     def describe(self) -> Iterator[str]:
-        """Yield one line per enabled provider."""
         if self.oci is not None:
             places = [f"stream {self.oci.stream}"] if self.oci.stream else []
             places += [f"compartment {compartment}" for compartment in self.oci.compartments]
@@ -108,6 +107,7 @@ def read_environment(environ: Mapping[str, str]) -> ProviderSettings:
     )
     for settings, extra in ((providers.oci, cloud_sdk.OCI), (providers.aws, cloud_sdk.AWS)):
         if settings is not None:
+            # At the start, and on every replica: a standby without the SDK would fail only when it leads.
             extra.check()
     return replace(providers, ignored=tuple(_ignored_variables(environ, providers)))
 

@@ -1,6 +1,6 @@
 """One of several replicas: its identity, and what each replica serves whether it leads or not.
 
-Metrics of a replica: version, leadership, dashboard viewers and fleet size.
+It also declares the metrics of a replica: version, leadership, dashboard viewers and fleet size.
 """
 
 import logging
@@ -51,7 +51,7 @@ FLEET_METRICS = (NODES, OUT_OF_SERVICE)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaSettings:
-    """Settings of a replica."""
+    """Settings that an operator replica and a hub replica have in common."""
 
     namespace: str
     identity: str
@@ -77,9 +77,7 @@ class Replica(ServedReplica, Protocol):
         """Return problems that need attention but do not affect readiness."""
         ...
 
-    def status_lines(self) -> Sequence[str]:
-        """Return one line per component."""
-        ...
+    def status_lines(self) -> Sequence[str]: ...
 
 
 @asynccontextmanager

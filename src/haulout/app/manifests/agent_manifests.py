@@ -38,7 +38,6 @@ _ADMISSION = "admissionregistration.k8s.io/v1"
 
 
 def permissions() -> tuple[Permission, ...]:
-    """Return all permissions of an agent."""
     group, plural = MAINTENANCE_NOTICES.group, MAINTENANCE_NOTICES.plural
     verbs = ("get", "list", "watch", "create", "patch")
     return (Permission(verbs, group, plural, None, "see and write the notices of its node"),)
@@ -193,6 +192,7 @@ def daemon_set(*, image: str, namespace: str, cloud: str = "auto") -> RawObject:
         "priorityClassName": PRIORITY,
         # Clouds and their network policies block pods from the metadata service, but not the host network.
         "hostNetwork": True,
+        # With the host network, the default policy would use the node's DNS, which does not know Services.
         "dnsPolicy": "ClusterFirstWithHostNet",
         "terminationGracePeriodSeconds": 5,
         "securityContext": POD_SECURITY,

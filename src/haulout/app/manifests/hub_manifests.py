@@ -26,7 +26,7 @@ _RESOURCES = {"requests": {"cpu": "20m", "memory": "100Mi"}, "limits": {"memory"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HubInstallation:
-    """The parameters of an installation."""
+    """The parameters of an installation, from the flags of `haulout manifests`."""
 
     image: str
     namespace: str = workload.NAME

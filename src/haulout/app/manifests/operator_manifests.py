@@ -35,7 +35,7 @@ _READ_VERBS = ["get", "list", "watch"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Installation:
-    """The parameters of an installation."""
+    """The parameters of an installation, from the flags of `haulout manifests` or the packages."""
 
     image: str
     namespace: str = NAME

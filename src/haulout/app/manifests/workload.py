@@ -34,6 +34,7 @@ LOW_MEMORY_ENVIRONMENT = {
 }
 # About 70 MB with 1,000 nodes, 100 MB with 5,000, and 40 MB more for the SDK of a cloud provider.
 RESOURCES = {"requests": {"cpu": "20m", "memory": "80Mi"}, "limits": {"memory": "280Mi"}}
+# Without it, the operator would be preempted, or evicted from a node under pressure, when it is needed most.
 PRIORITY = "system-cluster-critical"
 GRACE_SECONDS = 30
 REPLICAS = 2

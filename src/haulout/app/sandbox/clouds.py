@@ -1,11 +1,8 @@
 """The simulated clouds of a sandbox: their event sources and vCenters, in the same process, without any SDK.
 
-Event sources for a sandbox: they read from simulated clouds in the same process, without any SDK.
-
-Agents for the Azure machines of a sandbox, all in the operator's process, as one event source. On real clusters each
-agent runs on its node. Here an agent starts when its node joins and stops when the node is deleted.
-
-Sessions with the simulated vCenters of a sandbox, in the same process, without any SDK.
+The event sources are the real ones; only what they call is simulated. `AzureAgents` runs the agents of all Azure
+machines as one event source: on real clusters each agent runs on its node, here it starts when its node joins and stops
+when the node is deleted. `connect_to_models` returns sessions with simulated vCenters.
 """
 
 import asyncio
@@ -121,11 +118,9 @@ class AzureAgents:
 
     @property
     def is_up(self) -> bool:
-        """Whether all agents reach Azure."""
         return all(agent.is_up for agent in self._agents.values())
 
     def problems(self) -> Sequence[str]:
-        """Return the problems of all agents."""
         return tuple(problem for agent in self._agents.values() for problem in agent.problems())
 
     def time_since_last_answer(self) -> timedelta | None:
@@ -193,7 +188,7 @@ def connect_to_models(clouds: Mapping[str, VCenterModel]) -> VCenterLogin:
 
 
 class _ModelSession:
-    """A session with a simulated vCenter."""
+    """A session with a simulated vCenter, with the interface of a real one."""
 
     def __init__(self, cloud: VCenterModel, session: str) -> None:
         self._cloud = cloud
@@ -229,7 +224,6 @@ class _ModelSession:
         await self._wait_for_task(await self._cloud.power_off(self._session, machine.moref))
 
     async def shut_down(self, machine: VirtualMachine) -> None:
-        """Ask the guest to shut down."""
         await self._cloud.shut_down(self._session, machine.moref)
 
     async def close(self) -> None:

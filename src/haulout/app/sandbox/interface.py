@@ -31,24 +31,20 @@ OnScenarioEvent = Callable[[timedelta, str], object]  # time since the start, an
 
 
 class SimulatedCluster(Protocol):
-    """A Kubernetes cluster."""
+    """A simulated Kubernetes cluster, with an API server and nodes."""
 
     def client(self, name: str) -> Client:
         """Return a client for the process called `name`, with the cluster's clock."""
         ...
 
-    def add_token(self, token: str, user: str) -> None:
-        """Authenticate a user by a token."""
-        ...
+    def add_token(self, token: str, user: str) -> None: ...
 
 
 class OciModel(Protocol):
-    """Oracle Cloud Infrastructure."""
+    """Oracle Cloud Infrastructure, as the protocols of `providers.oci.api` see it."""
 
     @property
-    def compartments(self) -> tuple[str, ...]:
-        """The compartments of its instances."""
-        ...
+    def compartments(self) -> tuple[str, ...]: ...
 
     def compute(self) -> Compute: ...
 
@@ -56,11 +52,11 @@ class OciModel(Protocol):
 
 
 class AwsModel(Ec2, Sqs, AutoScaling, Protocol):
-    """An AWS account."""
+    """An AWS account, which implements the protocols of `providers.aws.api` itself."""
 
 
 class AzureModel(Protocol):
-    """Azure."""
+    """Azure, of which a machine sees only its metadata service."""
 
     def metadata(self, machine: str) -> Fetch:
         """Return the metadata service of a machine."""
@@ -68,7 +64,7 @@ class AzureModel(Protocol):
 
 
 class GcpModel(Protocol):
-    """Google Cloud."""
+    """Google Cloud: the Compute API and the metadata servers, over HTTP."""
 
     async def answer(
         self, method: str, target: str, headers: Mapping[str, str], body: bytes = b""
@@ -78,7 +74,7 @@ class GcpModel(Protocol):
 
 
 class HostModel(Protocol):
-    """An ESX host."""
+    """An ESX host, as a vCenter knows it."""
 
     @property
     def name(self) -> str: ...
@@ -93,7 +89,7 @@ class HostModel(Protocol):
 
 
 class MachineModel(Protocol):
-    """A virtual machine."""
+    """A virtual machine, as a vCenter knows it."""
 
     @property
     def moref(self) -> str: ...
@@ -104,7 +100,7 @@ class MachineModel(Protocol):
 
 
 class TaskModel(Protocol):
-    """A task of vCenter."""
+    """A task of vCenter; `fault` is empty unless it has failed."""
 
     @property
     def name(self) -> str: ...
@@ -120,9 +116,7 @@ class VCenterModel(Protocol):
     @property
     def clock(self) -> Clock: ...
     @property
-    def users(self) -> Mapping[str, str]:
-        """Passwords by user."""
-        ...
+    def users(self) -> Mapping[str, str]: ...
 
     @property
     def hosts(self) -> Mapping[str, HostModel]: ...
@@ -165,9 +159,7 @@ class CloudMachines(Protocol):
     @property
     def gcp_model(self) -> GcpModel: ...
     @property
-    def vcenters(self) -> Mapping[str, VCenterModel]:
-        """The vCenters, by zone."""
-        ...
+    def vcenters(self) -> Mapping[str, VCenterModel]: ...
 
     @property
     def esx_alarms(self) -> frozenset[str]:
@@ -187,9 +179,7 @@ class ScenarioCluster(Protocol):
     @property
     def fleet(self) -> CloudMachines: ...
     @property
-    def has_machines(self) -> bool:
-        """Whether it has OpenShift Machines."""
-        ...
+    def has_machines(self) -> bool: ...
 
     @property
     def workload_clusters(self) -> Mapping[ClusterKey, SimulatedCluster]:
@@ -203,7 +193,7 @@ class ScenarioCluster(Protocol):
 
 
 class RunningSandbox(Protocol):
-    """A started sandbox with a kubeconfig."""
+    """A started sandbox. Its kubeconfig exists as long as it runs."""
 
     @property
     def scenario_cluster(self) -> ScenarioCluster: ...
@@ -230,9 +220,7 @@ class SandboxPlan(Protocol):
     """A sandbox that is not started yet."""
 
     @property
-    def size(self) -> str:
-        """Its size in words."""
-        ...
+    def size(self) -> str: ...
 
     @property
     def has_workload_clusters(self) -> bool: ...
