@@ -4,9 +4,9 @@ The Secret is read when connecting, after the first failure (rejected credential
 repeatedly while the failure lasts, and every few minutes. A changed kubeconfig causes a new connection; until that has
 synced, the nodes of the old one remain readable.
 
-Create a client for a workload cluster from the kubeconfig in a Secret. The controller receives a `ClientFactory`;
-`network_client_factory` is the production one. Secrets are untrusted input: a kubeconfig may name a server, but must
-not run programs here or read files.
+The controller receives a `ClientFactory`, which creates a client from a kubeconfig; `network_client_factory` is the
+production one. Secrets are untrusted input: a kubeconfig may name a server, but must not run programs here or read
+files.
 """
 
 import asyncio
@@ -97,11 +97,9 @@ class ClusterAccessor:
 
     @property
     def is_connected(self) -> bool:
-        """Whether the cached nodes are current."""
         return self.client is not None and self.health.connection_state is ConnectionState.CONNECTED
 
     async def run(self) -> NoReturn:
-        """Keep the connection up until cancelled."""
         secret: Secret | None = None
         try:
             while True:
@@ -118,6 +116,7 @@ class ClusterAccessor:
             async with self._connect(kubeconfig, self.key) as unobserved:
                 client = unobserved.with_transport(
                     HealthReportingTransport(unobserved.transport, self.health)
+                    # A leader that was deposed in the management cluster must not write to nodes, either.
                 ).with_fence_of(self._management)
                 self.server = client.transport.server
                 return await self._serve_connection(client, secret)
@@ -156,6 +155,8 @@ class ClusterAccessor:
     async def _adopt(self, client: Client, cache: Informer[Node], events: EventRecorder) -> None:
         """Publish the connection once its node informer has synced."""
         await cache.wait_synced()
+        # Not before the sync: a node that is not listed yet would look as if it did not exist, and its Machine's
+        # deletion would be released.
         self.client, self.events, self.nodes = client, events, MutationCache(cache)
         self._failures = 0
         self.health.mark_connected()

@@ -4,6 +4,12 @@
     if reason := await budget.acquire(key): ...        # "2 of 2 clusters are in maintenance: …": retried later
     await budget.release(key)                          # none of the cluster's nodes has a request
 
+A limit is about all clusters, or about those whose Cluster object has certain labels. All limits apply together:
+
+    limit = parse_limit("2")                      # of all clusters
+    limit = parse_limit("env=prod:1")             # of those with that label; any selector as for `kubectl -l`
+    limit.selects({"env": "prod"})
+
 A cluster in maintenance holds a slot in a ledger of the management cluster. It is acquired by compare-and-swap before
 the first node of the cluster is touched (`haulout.kube.slot_ledger`), so that two controllers that both believe they
 lead cannot exceed a limit. A cluster with a slot continues with any number of nodes. Lowering the budget stops new
@@ -17,14 +23,6 @@ Nothing checks the nodes of deleted clusters any more. When a limit is exhausted
 slots are listed: if no Machine is enabled or has the pre-drain hook, the slot no longer counts.
 
 While the management cluster cannot be reached, nothing new begins, and the reason says so.
-
-Limits on the number of clusters in maintenance at once: of all, or of those whose Cluster object has certain labels.
-
-    limit = parse_limit("2")                      # of all clusters
-    limit = parse_limit("env=prod:1")             # of those with that label; any selector as for `kubectl -l`
-    limit.selects({"env": "prod"})
-
-All limits apply together.
 """
 
 import asyncio
@@ -62,8 +60,8 @@ class ClusterBudget(Protocol):
         """Acquire a slot; return why maintenance of the cluster may not begin yet, or "" if it may.
 
         With `is_running` the cluster is counted even if that exceeds a limit. From before this call until its
-        maintenance has
-        begun and ended, the caller must prevent `release` for the cluster: it would continue without a slot.
+        maintenance has begun and ended, the caller must prevent `release` for the cluster: it would continue without a
+        slot.
         """
         ...
 
@@ -73,7 +71,7 @@ class ClusterBudget(Protocol):
 
 
 class UnlimitedClusterBudget:
-    """A budget without limits."""
+    """A budget without limits, which needs no ledger and sends no requests."""
 
     async def acquire(self, key: ClusterKey, *, is_running: bool = False) -> str:
         del key, is_running
@@ -131,7 +129,7 @@ class ClusterLimit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LimitUsage:
-    """The current usage of a limit."""
+    """The current usage of a limit, for the dashboard and metrics."""
 
     limit: ClusterLimit
     holders: tuple[str, ...] = ()  # `namespace/name`, sorted
@@ -155,7 +153,6 @@ class LimitedClusterBudget:
         self._lock = asyncio.Lock()  # an acquire must not interleave with a release of the same slot
 
     async def acquire(self, key: ClusterKey, *, is_running: bool = False) -> str:
-        """Return why the maintenance of a cluster may not begin yet; empty if it may."""
         try:
             async with self._lock:
                 reason = await self._acquire(str(key), is_running=is_running)
@@ -168,7 +165,6 @@ class LimitedClusterBudget:
         return reason
 
     async def release(self, key: ClusterKey) -> None:
-        """Release the slots of a cluster that has no requests."""
         name = str(key)
         self._waiting.pop(name, None)
         try:

@@ -52,7 +52,6 @@ class ClusterHealth:
         self._update_connection_state()
 
     def mark_responding(self) -> None:
-        """Record a response."""
         self.last_response_at = self._clock.now()
         if self.failing_since is not None and not self._is_unreadable:
             self.failing_since = None
@@ -75,7 +74,7 @@ class ClusterHealth:
         self.check_needed.set()
 
     def close(self) -> None:
-        """Cancel the pending state change."""
+        """Cancel the pending state change. No callback comes after this."""
         if self._alarm is not None:
             self._alarm.cancel()
 

@@ -266,6 +266,7 @@ class ClusterApiController:
         workload = self._workloads.get(key)
         if workload is None or self._machines_to_manage.get(key) or not workload.is_settled:
             return
+        # Before the task is cancelled, so that a change that arrives meanwhile starts a new one.
         del self._workloads[key]
         self._machines_to_manage.pop(key, None)
         self._tasks.pop(key).cancel()
@@ -278,6 +279,7 @@ class ClusterApiController:
             started_at = self._clock.monotonic()
             try:
                 await workload.run()
+            # The boundary of a cluster: data of one workload cluster must not stop the others.
             except Exception:
                 log.exception("cluster %s: unexpected error, restarting; other clusters are not affected", workload.key)
             ran_for = timedelta(seconds=self._clock.monotonic() - started_at)

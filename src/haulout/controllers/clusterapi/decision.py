@@ -64,6 +64,7 @@ def decide(observation: Observation) -> Decision:
         return _opted_out(observation)
     if observation.node is None:
         return _without_node(observation)
+    # The label of the SAP maintenance-controller says that profiles manage the node. Without it nobody would approve.
     if MAINTENANCE_STATE not in observation.node.metadata.labels:
         return _unmanaged(observation, observation.node)
     parts = decide_deletion(observation, observation.node), decide_maintenance(observation, observation.node)

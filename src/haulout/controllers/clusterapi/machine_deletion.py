@@ -36,6 +36,8 @@ def decide_deletion(observation: Observation, node: Node) -> PartialDecision:
     is_approved = node.metadata.labels.get(APPROVE_DELETION) == TRUE
     honours_old_approvals = observation.settings.old_approvals is OldApprovals.HONOUR
     if not observation.machine.is_being_deleted:
+        # Set while the Machine lives, not when its deletion is observed: Cluster API checks the hook as soon as the
+        # Machine has a deletion timestamp, and would drain first.
         hook = {PRE_DRAIN_HOOK: None} if honours_old_approvals and is_approved else _HOOK_SET
         return PartialDecision(
             node_labels=_NO_REQUEST_LABEL, node_annotations=_NO_REQUEST_ANNOTATION, machine_annotations=hook

@@ -1,4 +1,4 @@
-"""Watch the MachineDrainRules of a management cluster, and provide the annotation of each Machine's node.
+"""MachineDrainRules: watch those of a management cluster, and provide the annotation of each Machine's node.
 
     drain_rules = MachineDrainRuleInformer(client, events=events, on_change=controller.enqueue_all)
     ClusterApiController(…, drain_rules=drain_rules.annotation_for)
@@ -7,7 +7,7 @@
 If the cluster does not serve MachineDrainRules, since its Cluster API is too old, no rules apply. While the rules are
 unknown (not listed yet, forbidden, or one of them cannot be decoded), nodes keep their annotation.
 
-The annotation of a Node with the MachineDrainRules that apply to its Machine. Pure.
+`build_annotation` is pure:
 
     result = build_annotation(rules, cluster=cluster.metadata.labels, machine=machine.metadata.labels)
     result.text       the annotation `haulout.dev/machine-drain-rules` of the Node; None: no annotation
@@ -53,6 +53,8 @@ _DISCOVERY_BACKOFF = Backoff(
 )  # while MachineDrainRules are not served
 _DEBOUNCE = timedelta(seconds=1)  # applying a folder of rules changes many at once
 
+# Of our annotation. All annotations of an object together may have 256 KiB (TotalAnnotationSizeLimitB in
+# staging/src/k8s.io/apimachinery/pkg/api/validation/objectmeta.go), and other people's are among them.
 MAX_BYTES = 64 * 1024
 
 Labels = Mapping[str, str]
@@ -127,9 +129,6 @@ class MachineDrainRuleInformer:
             self._events.event(
                 regarding, reason=HubEventReason.DRAIN_RULE_UNREADABLE, note=note, action="Drain", type="Warning"
             )
-
-
-"""Of the annotation. All annotations of an object together may have 256 KiB, and other people's are among them."""
 
 
 @dataclass(frozen=True, slots=True)

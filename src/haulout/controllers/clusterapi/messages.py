@@ -1,6 +1,6 @@
-"""Messages for users: in events, in the log, and in the status of a Machine.
+"""Messages for users: in events, in the log, and in the status of a Machine. Pure.
 
-Status and events of a Machine that waits for its node: what deletion and maintenance share. Pure.
+It also builds the status and the events of a Machine that waits for its node, which deletion and maintenance share.
 """
 
 from dataclasses import replace

@@ -4,15 +4,15 @@
     controller.subscribe(metal3.enqueue_waiting)
     await metal3.run()
 
-It reconciles hosts, not Machines (`haulout.controllers.clusterapi.metal3` decides): each host either has our
-reboot annotation or not. So nothing is left behind: a host with our annotation is reconciled when it is first observed
-and whenever one of its Machines changes or is deleted, whatever happened while the controller was down.
+It reconciles hosts, not Machines: each host either has our reboot annotation or not. So nothing is left behind: a host
+with our annotation is reconciled when it is first observed and whenever one of its Machines changes or is deleted,
+whatever happened while the controller was down.
 
 Caches may be stale, and both powering off and powering on can do harm. So the Machines are read from the API server
 before each write, and the patch has the resourceVersion of the host. Nothing is written that is already there, and
 annotations of others are never touched.
 
-Decide whether a BareMetalHost must be off, from the host and the Machines that name it. Pure.
+`decide_power` decides whether a host must be off, from the host and the Machines that name it. It is pure:
 
     host_key("metal3://metal3/rack7-u12/worker-3")     # "metal3/rack7-u12"
     decide_power(host, machines, node_of=…)
@@ -90,18 +90,16 @@ class HostPowerCounts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Metal3Settings:
-    """Settings of the Metal3 controller."""
+    """Settings of the Metal3 controller. The defaults are stricter than the predecessor."""
 
+    # Every approved Machine has its host powered off, whether enabled, being deleted or cordoned or not, as the
+    # runtime-extension-maintenance-controller does.
     unguarded: bool = False
-    """Every approved Machine has its host powered off, whether enabled, being deleted or cordoned or not, as the
-
-    runtime-extension-maintenance-controller does.
-    """
 
 
 @dataclass(frozen=True, slots=True)
 class PowerDecision:
-    """The decision for one host."""
+    """The decision for one host, with the Machine and the message for events."""
 
     should_be_off: bool
     message: str  # one line, without a full stop
@@ -262,6 +260,7 @@ class Metal3Controller:
             return None
 
     async def _patch_host(self, host: BareMetalHost, decision: PowerDecision) -> None:
+        # Metal3 keeps a host off as long as it has any annotation `reboot.metal3.io/…`. Each client has its own suffix.
         preconditions = {"uid": host.uid, "resourceVersion": host.resource_version}
         patch = merge_patch(
             {

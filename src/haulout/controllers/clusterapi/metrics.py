@@ -120,7 +120,6 @@ class ClusterApiMetrics:
         return used, maximum, waiting
 
     def host_metrics(self, counts: HostPowerCounts) -> MetricVec:
-        """Return the gauges of Metal3 hosts."""
         hosts = MetricVec(HOSTS)
         hosts.set("off", to=counts.off)
         hosts.set("waiting", to=counts.waiting)

@@ -1,8 +1,8 @@
 """The observation of a Machine and its node that a decision is made from, and the decision.
 
-Records beside the protocol's labels that tell an approval of this request from an older one. On a Node, written in the
-same patch as the request: its Machine, and when it was requested. On a Machine: which request was approved, and that
-its deletion is no longer held.
+It also defines the annotations that tell an approval of this request from an older one, which the protocol's labels
+cannot. On a Node, written in the same patch as the request: its Machine, and when it was requested. On a Machine: which
+request was approved, and that its deletion is no longer held.
 """
 
 from collections.abc import Mapping
@@ -47,7 +47,7 @@ class ReleaseReason(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observation:
-    """What is known about a Machine."""
+    """What is known about a Machine, its node, its cluster and the budget at one moment."""
 
     machine: Machine
     now: datetime
@@ -114,7 +114,7 @@ def _differing(current: Mapping[str, str], desired: DesiredValues) -> dict[str, 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PendingEvent:
-    """A Kubernetes Event to record."""
+    """A Kubernetes Event to record after the writes that it tells about."""
 
     reason: str  # CamelCase
     note: str
@@ -154,7 +154,7 @@ class Decision:
 
 
 class NodeRequest(Base, frozen=True):
-    """A request to prepare a node."""
+    """A request to prepare a node, as an annotation of the node stores it."""
 
     machine: str  # its uid
     since: datetime

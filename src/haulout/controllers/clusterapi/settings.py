@@ -18,7 +18,7 @@ class OldApprovals(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterApiSettings:
-    """Settings of the Cluster API controller."""
+    """Settings of the Cluster API controller, from the flags of `haulout run --mode management`."""
 
     approval_timeout: timedelta | None = None  # after this time a deletion is no longer held; None: no limit
     overdue_after: timedelta = timedelta(hours=1)  # after this time an event says that an approval is missing

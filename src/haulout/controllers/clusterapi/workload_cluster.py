@@ -34,6 +34,7 @@ T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 _WORKERS = 4
+# Conflicts are common: Cluster API and the kubelet write the same objects.
 _MAX_ATTEMPTS = 5
 _NODE = "node "  # prefix of node names in the queue; keys of Machines contain no space
 _CONFLICT_DELAY = timedelta(seconds=1)
@@ -102,7 +103,6 @@ class WorkloadCluster:
         )
 
     async def run(self) -> None:
-        """Run until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self.accessor.run())
             group.create_task(self._queue.run())
