@@ -1,4 +1,7 @@
-"""The actions of a NodeMaintenance: values that `decision` chooses and `executor` executes."""
+"""The actions of a NodeMaintenance: values that `decision` chooses and `executor` executes.
+
+An action is one or two writes, and idempotent: after a crash a new leader may choose it again.
+"""
 
 from dataclasses import dataclass
 
@@ -33,24 +36,24 @@ class PrepareDrain:
 
 @dataclass(frozen=True, slots=True)
 class ChangePolicy:
-    """Continue the drain with another policy."""
+    """Continue the drain with another policy, without starting it again."""
 
     policy: DrainPolicy
 
 
 @dataclass(frozen=True, slots=True)
 class StartEvictions:
-    """Start evicting pods."""
+    """Start evicting pods. The drain was prepared before, so its pods are known."""
 
 
 @dataclass(frozen=True, slots=True)
 class StopDrain:
-    """Stop evicting pods."""
+    """Stop evicting pods, and wait for the requests in flight."""
 
 
 @dataclass(frozen=True, slots=True)
 class AcquireLease:
-    """Acquire or renew the node's lease."""
+    """Acquire the node's lease, or renew it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +117,7 @@ class ReleaseNode:
 
 @dataclass(frozen=True, slots=True)
 class ReleaseLease:
-    """Release a node's lease."""
+    """Release a node's lease, if it has not changed since."""
 
     lease: Lease
 

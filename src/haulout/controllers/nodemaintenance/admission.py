@@ -30,7 +30,7 @@ _MAX_NAME_LENGTH = 253
 
 @dataclass(frozen=True, slots=True)
 class LookupFailure:
-    """A failed lookup, with the reason."""
+    """A failed lookup, with the reason: the request is refused, since the rule cannot be checked."""
 
     reason: str
 

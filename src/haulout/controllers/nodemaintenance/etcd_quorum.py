@@ -1,22 +1,19 @@
 """Whether etcd keeps its quorum without a control-plane node.
 
-Two checks, both pure. On OpenShift, the etcd guard pods and their PodDisruptionBudget decide, by the rules of the Node
-Maintenance Operator. Elsewhere, the members are counted: the static pods of kubeadm, RKE2 and kops, or the pods of a
-PodDisruptionBudget for etcd.
+    result = await check_quorum(client, node, nodes_in_maintenance={"n3": "disk-swap"})
+
+There are two checks, both pure. On OpenShift, the etcd guard pods and their PodDisruptionBudget decide, by the rules of
+the Node Maintenance Operator. Elsewhere, the members are counted: the static pods of kubeadm, RKE2 and kops, or the
+pods of a PodDisruptionBudget for etcd.
 
 A member counts as down when its pod is terminating or not ready, when its node is missing or not ready, and when its
 node is in maintenance, however healthy it looks: a maintenance that was admitted a moment ago has not shut anything
-down yet. A node whose member is down already may go.
+down yet. A node whose member is down already may go. A result gives the reason with numbers and names. An unknown state
+is reported as a reason, and is no refusal.
 
-A result gives the reason with numbers and names. An unknown state is reported as a reason, and is no refusal.
-
-Looks up the input of `haulout.controllers.nodemaintenance.etcd_quorum`.
-
-    result = await check_quorum(client, node, nodes_in_maintenance={"n3": "disk-swap"})
-
-Everything is read from the API server, and only for control-plane nodes, which are few: with a cache that is seconds
-old, two nodes could be admitted at once. Whether the cluster is OpenShift is looked up each time as well: that is one
-small request, and a cluster whose APIs were not yet up when the operator started is not misjudged for ever.
+`check_quorum` reads everything from the API server, and only for control-plane nodes, which are few: with a cache that
+is seconds old, two nodes could be admitted at once. Whether the cluster is OpenShift is looked up each time as well:
+that is one small request, and a cluster whose APIs were not yet up when the operator started is not misjudged for ever.
 """
 
 import asyncio
@@ -44,11 +41,10 @@ MEMBER_SELECTORS = (
 _CLUSTER_LABELS = ("component", "k8s-app")  # their values tell etcd clusters apart
 _ETCD_LABEL_VALUES = ("etcd", "etcd-manager-main", "etcd-manager-events")
 
+# Nodes in maintenance, and the name of the NodeMaintenance.
 NodesInMaintenance = Mapping[str, str]
 
 _OPENSHIFT = "/apis/config.openshift.io/v1"
-
-"""Nodes in maintenance, and the name of the NodeMaintenance."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -114,7 +114,6 @@ class NodeMaintenanceEventRecorder:
         self._log(maintenance, f"phase changed from {before} to {after}{error_text}")
 
     def record_retry(self, maintenance: NodeMaintenance, problem: str, *, reason: str = MAINTENANCE_ERROR) -> None:
-        """Record a failure that is retried."""
         self._record(maintenance, _Event("Warning", reason, problem, "Retry"))
 
     def record_unpublished_conditions(self, maintenance: NodeMaintenance, problem: str) -> None:

@@ -141,6 +141,7 @@ class NodeMaintenanceExecutor:
         return accepted
 
     async def _remove_finalizer(self, maintenance: NodeMaintenance) -> NodeMaintenance:
+        # Finalizers of others stay, and so does the object.
         remaining = tuple(finalizer for finalizer in maintenance.metadata.finalizers if finalizer != FINALIZER)
         self._informers.note_ended(maintenance)
         changed = await self._set_finalizers(maintenance, remaining)
@@ -177,6 +178,7 @@ class NodeMaintenanceExecutor:
     async def _cordon_node(self, observation: Observation, action: actions.CordonNode) -> NodeMaintenance:
         maintenance = observation.maintenance
         if action.is_first:
+            # The cached maintenance may have been deleted. Nobody would release a node that is cordoned for it now.
             confirmed = await self._informers.confirm(maintenance)
             if confirmed.is_being_deleted != maintenance.is_being_deleted:
                 return confirmed

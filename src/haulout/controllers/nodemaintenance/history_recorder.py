@@ -74,6 +74,7 @@ class HistoryRecorder:
             self._unfinished[maintenance.name] = (node, maintenance)
             self._history.add(node, *history_notes(maintenance, observation.drain))
         if isinstance(decision.action, RemoveFinalizer):
+            # Once the finalizer is removed, the object, which supplies the entry, is gone.
             await self._history.wait_written(node.name, within=_FLUSH_TIMEOUT)
 
     async def forget(self, name: str, *, now: datetime) -> None:

@@ -8,7 +8,7 @@ one may take a node right after the other has ended the maintenance. Therefore b
 and the one that takes something for it remember it for a while (`note_ended`), until the API server confirms that the
 maintenance exists. What was taken too late is released.
 
-Informers for workloads, which run only while a NodeMaintenance requests recovery.
+`WorkloadInformers` watches workloads, but only while a NodeMaintenance requests recovery.
 """
 
 import asyncio
@@ -305,7 +305,6 @@ class WorkloadInformers:
         )
 
     async def run(self) -> None:
-        """Run informers on demand, until cancelled."""
         await self._sources.run()
 
     @property

@@ -31,6 +31,8 @@ from haulout.drain.node_conditions import LifecycleState, conditions_patch
 OWNER_PREFIX = unavailable_nodes.NODE_MAINTENANCE_OWNER_PREFIX
 DRAIN_TAINT = unavailable_nodes.DRAIN_TAINT
 EXCLUDE_LABEL = cordon.EXCLUDE_LABEL
+# The taints are those of the Node Maintenance Operator. The first is also set by the node lifecycle controller; with it
+# in the same patch, no pod is scheduled in between.
 CORDON_REQUEST = CordonRequest(
     taints=(Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule"), DRAIN_TAINT),
     labels={EXCLUDE_LABEL: "true"},

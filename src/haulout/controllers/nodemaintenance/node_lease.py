@@ -33,7 +33,7 @@ def owner_reference(node: Node) -> OwnerReference:
 
 @dataclass(frozen=True, slots=True)
 class LeaseState:
-    """The state of a node's lease."""
+    """The state of a node's lease at one moment: whose it is, and when to renew it."""
 
     claim: Claim
     renew_at: datetime  # now or in the past: renew at once

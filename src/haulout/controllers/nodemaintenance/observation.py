@@ -54,7 +54,7 @@ class Observation:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why a maintenance failed."""
+    """Why a maintenance failed, for condition Failed and `lastError`."""
 
     reason: NodeMaintenanceConditionReason
     message: str

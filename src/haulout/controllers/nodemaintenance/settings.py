@@ -7,7 +7,7 @@ from haulout.controllers.nodemaintenance import node_lease
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeMaintenanceSettings:
-    """Settings that differ between installations."""
+    """What differs between installations. It does not change while the process runs."""
 
     lease_namespace: str = node_lease.NAMESPACE
     own_node: str = ""  # node of this process; hand leadership over before it is drained; empty: never
