@@ -52,11 +52,11 @@ class HauloutError(Exception):
 
 
 class UsageError(HauloutError):
-    """The command line is wrong."""
+    """The command line is wrong. The process ends with exit code 2."""
 
 
 class ConfigError(HauloutError):
-    """A file is invalid."""
+    """A file is invalid. The message has the form FILE:LINE:COLUMN: KEY: PROBLEM, as far as these are known."""
 
     def __init__(
         self,
@@ -90,11 +90,11 @@ class ConfigErrors(ConfigError):
 
 
 class KubeconfigError(ConfigError):
-    """A kubeconfig is invalid or incomplete."""
+    """A kubeconfig is invalid or incomplete. It is reported before any request is sent."""
 
 
 class PolicyError(ConfigError):
-    """A drain policy is invalid."""
+    """A drain policy is invalid. All problems are listed, not only the first."""
 
     def __init__(self, problems: Sequence[str], *, file: str | None = None) -> None:
         self.problems = tuple(problems)
@@ -149,7 +149,7 @@ class LeadershipHandover(HauloutError):
 
 
 class LockHeld(HauloutError):
-    """Another holder has the named lock."""
+    """Another holder has the named lock. It is free when its lease expires, at `until`."""
 
     def __init__(self, lock: str, *, holder: str, until: datetime | None) -> None:
         self.lock = lock
@@ -168,7 +168,7 @@ class ReconcileLoop(HauloutError):
 
 
 class KubeError(HauloutError):
-    """A request to a cluster failed."""
+    """A request to a cluster failed. Callers that only retry catch this; subclasses tell why."""
 
 
 class NamespaceMissing(KubeError):
@@ -186,7 +186,7 @@ class ImpersonationUnavailable(KubeError):
 
 
 class CredentialsError(KubeError):
-    """No credentials are available."""
+    """No credentials are available, so that no request was sent."""
 
 
 class Unreachable(KubeError):
@@ -238,7 +238,7 @@ class ApiError(KubeError):
 
 
 class BadRequest(ApiError):
-    """400."""
+    """400: the server could not decode the request, or does not support a parameter."""
 
 
 class Unauthorized(ApiError):
@@ -254,7 +254,7 @@ class NotFound(ApiError):
 
 
 class AlreadyExists(ApiError):
-    """409: the name is taken."""
+    """409: the name is taken, perhaps by an earlier attempt of ours whose response was lost."""
 
 
 class Conflict(ApiError):
