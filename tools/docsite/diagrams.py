@@ -21,7 +21,7 @@ _TITLE = re.compile(r"^\s*accTitle:\s*(.+?)\s*$", re.MULTILINE)
 
 
 class DiagramError(Exception):
-    """Mermaid cannot draw a diagram."""
+    """A diagram cannot be drawn: what Mermaid says, or what the diagram lacks."""
 
 
 def find_drawing() -> DrawDiagram | None:
@@ -43,6 +43,7 @@ def find_drawing() -> DrawDiagram | None:
 def diagram_figure(source: str, draw: DrawDiagram) -> str:
     """Return a diagram as HTML. Its title, `accTitle` of Mermaid, is what screen readers say."""
     title = _TITLE.search(source)
+    # The figure has the role img, so that screen readers say only its label.
     if title is None:
         raise DiagramError("it has no accTitle, which screen readers need")
     svg = _STYLE.sub("", draw(source)).replace(_ID, f"diagram-{sha256(source.encode()).hexdigest()[:8]}")

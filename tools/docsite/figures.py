@@ -70,7 +70,6 @@ def _figure_table(figures: Figures, rows: tuple[str, ...]) -> Iterator[str]:
 
 
 def main() -> None:
-    """Rewrite the page."""
     PAGE.write_text(
         fill_tables(PAGE.read_text(encoding="utf-8"), RESULTS.read_text(encoding="utf-8")), encoding="utf-8"
     )

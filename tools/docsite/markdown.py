@@ -73,7 +73,7 @@ class Section:
 
 @dataclass(slots=True)
 class RenderedPage:
-    """A rendered page."""
+    """A rendered page, the files that it links to, and its broken links."""
 
     title: str
     html: str

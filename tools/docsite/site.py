@@ -24,7 +24,7 @@ _MARKER = ".haulout-docs"
 
 @dataclass(frozen=True, slots=True)
 class BuildResult:
-    """The result of a build."""
+    """The result of a build. With problems, nothing was written."""
 
     pages: int
     problems: list[str]
@@ -76,6 +76,7 @@ def _folder_page(root: Path, path: str) -> RenderedPage:
 
 def _clear(folder: Path) -> None:
     if folder.exists():
+        # A mistyped folder must not be deleted.
         if any(folder.iterdir()) and not (folder / _MARKER).exists():
             raise SystemExit(f"{folder} is not empty, and not a site that was made here; remove it first")
         shutil.rmtree(folder)
@@ -102,6 +103,7 @@ def _write_pages(folder: Path, pages: Mapping[str, RenderedPage], sections: list
     for name in _STATIC_FILES:
         _copy(_ASSETS / name, folder / name)
     index = json.dumps(list(_search_index(pages)), ensure_ascii=False, separators=(",", ":"))
+    # A script rather than JSON: a page that is opened from a file may not fetch other files.
     (folder / "search.js").write_text(f"window.searchIndex = {index};\n", encoding="utf-8")
 
 

@@ -30,7 +30,7 @@ class Severity(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alert:
-    """An alert rule."""
+    """An alert rule. `summary` is one line for a pager; `description` has the commands to run."""
 
     name: str
     expr: str

@@ -26,7 +26,7 @@ _BUCKET = "le"
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """The metrics of one feature."""
+    """The metrics of one feature: one table of the reference page."""
 
     name: str
     metrics: tuple[Metric, ...]

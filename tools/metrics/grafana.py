@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+# The version of Grafana's dashboard format. Newer releases of Grafana migrate it when they import it.
 SCHEMA = 39
 _WIDTH = 24  # of Grafana's grid
 _HEIGHT = 8  # of each panel
@@ -24,7 +25,7 @@ class Query:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Panel:
-    """A panel."""
+    """A panel of the dashboard. `about` becomes its description, which Grafana shows on hover."""
 
     title: str
     queries: tuple[Query, ...]
@@ -37,7 +38,7 @@ class Panel:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A row of panels."""
+    """A row of panels, which Grafana can collapse."""
 
     title: str
     panels: tuple[Panel, ...]
@@ -522,6 +523,7 @@ def _panel(panel: Panel, number: int, *, x: int, y: int) -> dict[str, Any]:
             "refId": chr(ord("A") + index),
             "datasource": _SOURCE,
             "expr": query.expr,
+            # Without a legend Grafana would show the whole expression.
             "legendFormat": query.legend or panel.title,
             "editorMode": "code",
             "range": True,

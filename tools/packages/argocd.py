@@ -6,7 +6,7 @@ from haulout.api.objects import RawObject
 
 
 class _Dumper(yaml.SafeDumper):
-    """Writes multi-line strings as literal blocks."""
+    """Writes multi-line strings as literal blocks, so that a script can be read in a diff."""
 
 
 def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:

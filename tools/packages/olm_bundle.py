@@ -38,7 +38,6 @@ _KINDS = {
 
 
 def files(image: str, version: str) -> dict[str, str]:
-    """Return the bundle by path."""
     definitions = {entry["metadata"]["name"]: entry for entry in operator_manifests.definitions()}
     own_files = {
         f"{PACKAGE}.clusterserviceversion.yaml": service_version(image, version),
@@ -71,7 +70,6 @@ def files(image: str, version: str) -> dict[str, str]:
 
 
 def service_version(image: str, version: str) -> RawObject:
-    """Return the ClusterServiceVersion."""
     deployment = workload.deployment(image=image, namespace=_NAMESPACE)
     cluster_rules, own_namespace_rules = _permissions()
     pod_spec = deployment["spec"]["template"]["spec"]
@@ -176,6 +174,7 @@ def _webhook() -> RawObject:
         "type": "ValidatingAdmissionWebhook",
         "generateName": hook["name"],
         "deploymentName": _DEPLOYMENT,
+        # The port of the Service that OLM creates for the webhook; `targetPort` is that of the container.
         "containerPort": 443,
         "targetPort": registration.PORT,
         "webhookPath": registration.PATH,

@@ -75,7 +75,6 @@ def _wait_for_server(url: str) -> None:
 
 @contextmanager
 def camera(folder: Path) -> Iterator[Camera]:
-    """Start chromium."""
     path = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
     if path is None:
         sys.exit("there is no chromium: apt install chromium, or name one by the variable CHROMIUM")

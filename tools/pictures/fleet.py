@@ -33,7 +33,6 @@ _BLOCKED, _HOVERED = "data-02", "gpu-02"
 
 
 def take_pictures(camera: Camera) -> None:
-    """Take all pictures of this cluster."""
     with _configuration() as file:
         scenario = str(_FOLDER / "fleet.yaml")
         arguments = ("--scenario", scenario, "--config", file.name, "--speed", str(_SPEED))

@@ -1,4 +1,4 @@
-"""5,000 nodes on one page."""
+"""The page of 5,000 nodes, for the picture that shows how the dashboard presents a large cluster."""
 
 from pathlib import Path
 

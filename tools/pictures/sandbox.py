@@ -19,7 +19,7 @@ _READY = "Ready after"
 
 @dataclass(frozen=True, slots=True)
 class Sandbox:
-    """A sandbox that runs."""
+    """A sandbox that runs as a process: the address of its dashboard, and its kubeconfig."""
 
     kubeconfig: str
     dashboard: str  # its address; empty without an operator

@@ -60,7 +60,6 @@ Texts may contain `${NAME}`.
 
 
 def reference_files(registries: Registries) -> dict[str, str]:
-    """Return the files by name."""
     ours = own_plugins(registries)
     return {PAGE: page(ours), SCHEMA: schema_text(ours)}
 
@@ -79,7 +78,6 @@ def own_plugins(registries: Registries) -> Registries:
 
 
 def page(registries: Registries) -> str:
-    """Return the reference page in Markdown."""
     return "\n".join([_INTRODUCTION, *_contents(registries), *_sections(registries)]).rstrip("\n") + "\n"
 
 

@@ -36,7 +36,6 @@ Schema = Mapping[str, Any]
 
 
 def pages() -> dict[str, str]:
-    """Return the pages by file name."""
     return {f"{crd['spec']['names']['singular']}.md": page(crd) for crd in definitions(with_machines=True)}
 
 

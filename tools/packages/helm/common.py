@@ -27,7 +27,6 @@ def metadata_with_labels(path: str) -> RawObject:
 
 
 def value(path: str) -> IndentedExpression:
-    """Return a value unchanged."""
     return IndentedExpression(f"toYaml .Values.{path}")
 
 

@@ -24,7 +24,7 @@ _STEP = 2
 
 @dataclass(frozen=True, slots=True)
 class Expression:
-    """An expression that yields a scalar."""
+    """An expression that yields a scalar. The caller quotes it if needed."""
 
     expression: str
 
@@ -124,5 +124,6 @@ def _scalar(value: Any) -> str:
         return f"{{{{ {value.expression} }}}}"
     if isinstance(value, dict | Sequence) and not value and not isinstance(value, str):
         return "{}" if isinstance(value, dict) else "[]"
+    # A scalar must stay on one line: a folded one would break inside an expression.
     written: str = yaml.safe_dump(value, width=10_000, default_flow_style=True, allow_unicode=True)
     return written.removesuffix("\n").removesuffix("\n...")

@@ -19,6 +19,7 @@ _INGRESS_HOSTS = (
     '{{ default "*" (join "," $hosts) }}'
 )
 _SPREAD = "topologySpreadConstraints"
+# Helm otherwise deletes a namespace, with all that is in it, when a value no longer asks for it.
 _KEEP_ON_DELETE = {"helm.sh/resource-policy": "keep"}
 
 
@@ -139,14 +140,12 @@ def _volumes(base: list[RawObject]) -> list[Any]:
 
 
 def disruption_budget() -> RawObject:
-    """Return the PodDisruptionBudget."""
     base = workload.disruption_budget(HOME)
     spec = base["spec"] | {"maxUnavailable": Expression(".Values.podDisruptionBudget.maxUnavailable")}
     return base | {"metadata": metadata(NAME), "spec": spec}
 
 
 def account() -> RawObject:
-    """Return the ServiceAccount."""
     account_metadata = metadata(ACCOUNT) | {"annotations": value_if_set("serviceAccount.annotations")}
     return {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": account_metadata}
 

@@ -63,7 +63,6 @@ class InstanceFeature:
 
 @cache
 def base_permissions() -> tuple[Permission, ...]:
-    """Return the permissions of every installation."""
     return tuple(permission for permission in _required_permissions(_EMPTY) if permission.resource != "events")
 
 

@@ -68,7 +68,6 @@ def _is_same(one: Permission, other: Permission) -> bool:
 
 
 def _rules(permissions: dict[Permission, _Conditions]) -> list[object]:
-    """Return the rules, grouped by condition."""
     grouped: dict[_Conditions, list[Commented]] = {}
     for permission, conditions in permissions.items():
         grouped.setdefault(conditions, []).append(Commented(permission.why, _rule(permission)))

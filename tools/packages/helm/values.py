@@ -18,7 +18,7 @@ _HEADER = "# All values, with their defaults. Made by `make packages`: edit tool
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """A value of the chart."""
+    """A value of the chart. The description is shown in values.yaml, in the schema and in the README."""
 
     default: Any
     description: str
@@ -27,7 +27,7 @@ class Value:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """A group of values."""
+    """A group of values, which may contain groups."""
 
     description: str
     values: Mapping[str, "Value | Group"]
@@ -72,6 +72,7 @@ def as_yaml(group: Group) -> str:
 def as_schema(group: Group) -> str:
     whole = {"$schema": "http://json-schema.org/draft-07/schema#", "title": "Values of the Haulout chart"}
     schema = whole | _schema(group)
+    # Helm passes `global` to each subchart, and `additionalProperties: false` would refuse it.
     schema["properties"]["global"] = {"type": "object", "description": "Global values of a parent chart. Not used."}
     return json.dumps(schema, indent=2) + "\n"
 
