@@ -101,6 +101,7 @@ class PodShuffleCounter:
         try:
             async with asyncio.timeout(_LIST_TIMEOUT.total_seconds()):
                 await listing.wait()
+        # A metric must not delay maintenance: the drain starts uncounted.
         except TimeoutError:
             log.warning("the pods of node %s could not be listed in time to be counted", node)
 
@@ -134,6 +135,8 @@ class PodShuffleCounter:
     async def _shuffled_pods(self, pods: Sequence[Object]) -> tuple[ShuffledPod, ...]:
         """Return the pods with their owners; fetch owners that are not cached."""
         for _ in range(_MAX_ROUNDS):
+            # Owners are found level by level: the owner of a ReplicaSet is known only after the ReplicaSet was
+            # fetched.
             missing: dict[_OwnerKey, None] = {}
             shuffled = shuffled_pods(pods, self._owner_lookup(missing))
             if not missing:
@@ -165,6 +168,8 @@ class PodShuffleCounter:
                 log.debug("%s %s/%s no longer exists", key.kind, key.namespace, key.name)
             except KubeError as error:
                 log.warning("pods of %s %s/%s are not counted: %s", key.kind, key.namespace, key.name, error)
+            # Stored in the case of an error, too. Otherwise each of a thousand pods of the owner would repeat the
+            # failing request.
             self._owners[key] = _CachedOwner(self._clock.monotonic(), owner)
 
 

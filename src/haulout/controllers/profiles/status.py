@@ -112,6 +112,7 @@ def _check_info(result: Any) -> Mapping[str, Any]:
 def json_safe(value: Any) -> Any:
     """Return a value that every JSON parser accepts: no NaN, and no infinity."""
     if isinstance(value, float) and not math.isfinite(value):
+        # NaN and Infinity are not part of JSON (RFC 8259, section 6), and `JSON.parse` of browsers rejects them.
         return str(value)
     if isinstance(value, Mapping):
         return {key: json_safe(each) for key, each in value.items()}

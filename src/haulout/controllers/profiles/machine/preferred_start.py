@@ -52,6 +52,7 @@ def preferred_start(
     for profile in _profiles_of(node, profiles):
         for chains in _paths(profile, notice):
             path = _path(chains, notice, look_up=look_up, now=now)
+            # Without the calendar any answer could be wrong, and maintenance could be rescheduled because of it.
             if path is None:
                 return None
             candidate = _first_suitable(path, start, until)
@@ -108,6 +109,8 @@ class _Path:
         return min(state_at(timetable, at).recheck_at for timetable in self.timetables.values())
 
     def _is_open(self, at: datetime) -> bool:
+        # Three-valued logic: an unknown check is None. Only a chain that is False whatever the unknown checks return
+        # is closed.
         return all(chain.evaluate(dict(self._values(chain, at))) is not False for chain in self.chains)
 
     def _values(self, chain: CheckChain, at: datetime) -> Iterator[tuple[str, bool | None]]:
@@ -122,6 +125,7 @@ class _Path:
 
 
 def _first_suitable(path: _Path, start: datetime, until: datetime) -> datetime | None:
+    # Bounded: a calendar with a window per minute must not keep the event loop busy.
     for _ in range(_MAX_STEPS):
         if start > until:
             return None

@@ -108,6 +108,7 @@ class DeliveryQueue:
     def enqueue(self, instance: str, notification: Notification, message: Message) -> None:
         """Queue a message; return at once."""
         item = _QueuedMessage(instance, notification, message, self._clock.now())
+        # The new message is dropped, not the oldest, which may be in flight.
         if self.queued >= self._max_queued:
             problem = f"the queue is full: {self._max_queued} notifications wait to be sent"
             self._report(item, DeliveryState.LOST, problem)
@@ -145,6 +146,8 @@ class DeliveryQueue:
     async def _drain_queue(self, key: _QueueKey) -> None:
         """Send the messages of a queue in order, until it is empty."""
         items = self._queues[key]
+        # The message stays in the queue while it is sent: `queued` counts it, and after a cancellation it is reported
+        # as lost.
         while items:
             await self._deliver(items[0])
             items.popleft()
@@ -169,6 +172,8 @@ class DeliveryQueue:
 
     async def _attempt(self, item: _QueuedMessage) -> HauloutError | None:
         """Send a message; return the error, or None."""
+        # The wait for the lock is not part of the attempt's timeout. It does count for the age: behind a receiver
+        # that takes a minute per message, a message may be outdated before its turn.
         async with self._send_locks[item.instance]:
             if self._clock.now() > item.queued_at + self._max_age:
                 waited = duration.format(self._max_age)

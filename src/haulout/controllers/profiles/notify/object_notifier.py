@@ -117,6 +117,7 @@ class ObjectNotifier:
             return decision.requeue_at
         metadata = {
             "uid": obj.uid,
+            # Two leaders in a failover decide from the same state. The second write fails, so only one of them sends.
             "resourceVersion": obj.resource_version,
             "annotations": {NOTIFICATIONS_ANNOTATION: sent_annotation(decision.sent)},
         }
@@ -124,6 +125,8 @@ class ObjectNotifier:
             await self._client.patch(kind.resource, obj.name, merge_patch({"metadata": metadata}))
         except NotFound:
             return None
+        # Nothing was sent: the annotation is written first. To read the object again here would bypass the cache and
+        # decide on a state that the informer has not delivered.
         except Conflict:
             return now + _CONFLICT_RETRY_AFTER
         involved = kind.involved_object(obj)
@@ -231,6 +234,9 @@ def decide_notifications(
                     for candidate in new
                     if candidate.at + after <= now and (candidate.is_ongoing or candidate.at + MAX_EVENT_AGE > now)
                 ]
+                # Annotations of an object may take 256 KiB together (TotalAnnotationSizeLimitB in
+                # apimachinery/pkg/api/validation/objectmeta.go). A maintenance that is blocked in a hundred ways
+                # needs a look, not one more message.
                 if not sendable or len(keys) >= _MAX_KEYS:
                     continue
                 due.append(DueNotification(member.name, member.plugin, sendable[-1]))

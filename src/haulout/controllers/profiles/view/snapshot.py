@@ -135,6 +135,8 @@ class Snapshot(ClusterView):
 
     def query_result(self, query: ExternalQuery) -> QueryResult | None:
         """Return the result of a query; None: it was not sent yet."""
+        # Checks are pure and cannot wait. They register what they need; `run_queries` sends it, and the checks run
+        # again.
         self.queries[query] = None
         return self.query_results.get(query)
 
@@ -161,6 +163,7 @@ def snapshot_of(
 ) -> Snapshot:
     """Return a snapshot of these nodes and objects."""
     raw = {node["metadata"]["name"]: node for node in nodes}
+    # The index of the controller is used, fed as by a watch: both see nodes and states in the same way.
     found = NodeIndex(data_annotation.statuses_of, on_change=_ignore)
     for node in raw.values():
         found.on_watch_event(None, msgspec.convert(node, Node, strict=False))

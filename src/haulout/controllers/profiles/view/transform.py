@@ -21,6 +21,7 @@ from haulout.kube.transforms import MIRROR_ANNOTATION
 
 T = TypeVar("T")
 
+# Bounds the pool of a cluster in which no two pods are equal, for example with a Job's index in a label.
 _MAX_SHARED = 50_000
 _READY = "Ready"
 
@@ -141,6 +142,7 @@ def pod_transform() -> Callable[[PodFields], CachedPod]:
 
     def row(pod: PodFields) -> CachedPod:
         node = names.setdefault(pod.spec.node_name, pod.spec.node_name)
+        # Without the node name the requirements of all replicas of a workload are equal, and shared.
         spec = msgspec.structs.replace(pod.spec, node_name="")
         scheduling = scheduling_pool.intern(msgspec.to_builtins(spec))
         metadata = _metadata(pod)
@@ -160,6 +162,8 @@ class _InternPool(Generic[T]):
         self._pool: dict[bytes, T] = {}
 
     def intern(self, value: Any) -> T:
+        # The encoded form is the key because dicts are not hashable. It distinguishes key orders, which only costs a
+        # second copy.
         encoded = msgspec.json.encode(value)
         interned = self._pool.get(encoded)
         if interned is None:
