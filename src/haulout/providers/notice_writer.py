@@ -76,6 +76,8 @@ class NoticeWriter:
         annotations = missing_annotations(found.metadata.annotations, report)
         if not change and not annotations:
             return found
+        # The merge of a report depends on what was read. Without the resourceVersion, of two concurrent writers the
+        # later would overwrite a newer stage with an older one.
         metadata: RawObject = {"uid": found.uid, "resourceVersion": found.resource_version}
         if annotations:
             metadata["annotations"] = annotations
@@ -100,6 +102,7 @@ async def write_if_changed(
         return existing
     try:
         return await notice_writer.write(outweighing(existing, report))
+    # These do not pass with time. A retry would block all other events of the source behind this one.
     except (Invalid, BadRequest) as error:
         quarantine.add(where=report.notice_id, why=f"the API server refuses it: {error}", what=report)
         return None

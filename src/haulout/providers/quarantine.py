@@ -66,6 +66,8 @@ class Quarantine:
 
     def _is_known(self, key: int) -> bool:
         is_known = key in self._known
+        # Removed and added again, so that the order is that of the last arrival, and the least recent one is
+        # forgotten.
         self._known.pop(key, None)
         self._known[key] = None
         if len(self._known) > _MAX_REMEMBERED:

@@ -162,6 +162,8 @@ async def detect_cloud(services: Mapping[str, Fetch], *, clock: Clock, random: R
     }
     attempt = 0
     while True:
+        # One after the other, and repeated for ever: after a boot the network may come up later than the agent. All
+        # three services share the address 169.254.169.254, so each probe checks for what only its cloud answers.
         for cloud, fetch in services.items():
             if await probes[cloud](fetch):
                 return cloud

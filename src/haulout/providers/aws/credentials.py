@@ -75,6 +75,8 @@ class ClusterCredentials:
         try:
             data = (await self._client.get(SECRETS, name, namespace=namespace)).data or {}
         except NotFound as error:
+            # Not the default chain of boto3: a Secret that is named but missing is an error of the installation, and
+            # credentials of the node could act on another account.
             raise CredentialsError(f"AWS needs credentials: there is no Secret {self._secret}") from error
         key, secret, token = (self._value(data, key_name) for key_name in (_KEY, _SECRET, _TOKEN))
         for name, value in ((_KEY, key), (_SECRET, secret)):
@@ -97,6 +99,8 @@ class ClusterCredentials:
         except (NotFound, Forbidden):  # Forbidden: without OpenShift there is usually no permission
             return ""
         platform = _get_path(infrastructure, "status", "platformStatus")
+        # The order is that of the Machine Maintenance Operator: the ConfigMap counts only if the Infrastructure
+        # object is too old to have `platformStatus`. A platform other than AWS has no region, which is then no error.
         if platform is not None:
             return str(_get_path(platform, "aws", "region") or "")
         return await self._install_config_region()

@@ -100,6 +100,7 @@ def is_ready(node: Node) -> bool:
 
 async def is_empty(client: Client, node: Node) -> bool:
     """Return whether no pods remain that a drain would evict; an uncordoned node is not empty."""
+    # Pods may still be scheduled to it, so the list would be outdated at once.
     if not node.spec.unschedulable:
         return False
     pods = (await client.list(PODS, fields=f"spec.nodeName={node.name}")).items

@@ -125,6 +125,8 @@ class AwsNoticeWriter:
         while True:
             reports = list(self._known_notices.new_reports(event))
             unknown = [report.name for report in reports if not self._known_notices.has(report.name)]
+            # A notice that our list did not contain may exist: a node agent, or the operator, has written it
+            # meanwhile.
             existing = [found for name in unknown if (found := await self._notice_writer.find(name)) is not None]
             if not existing:
                 return reports

@@ -23,6 +23,8 @@ from haulout.core import timestamps
 from haulout.providers.http_fetch import DECODE_ERRORS
 
 SOURCE = "azure"
+# Minimum notice by the documentation of Scheduled Events: Freeze and Reboot 15 minutes, Redeploy 10 minutes, Preempt
+# 30 s, Terminate 5 to 15 minutes as configured.
 _KINDS = {
     "Freeze": MaintenanceKind.FREEZE,
     "Reboot": MaintenanceKind.REBOOT,
@@ -108,6 +110,8 @@ def parse_scheduled_events(body: bytes) -> ScheduledEvents:
             _start(event)
         except UnreadableScheduledEvent as error:
             invalid_times.append((_text(raw), str(error)))
+            # Included without a time: to drop it would leave the machine in service, and would end its notice as
+            # cancelled.
             event = msgspec.structs.replace(event, not_before="")
         events.append(event)
     return ScheduledEvents(document.document_incarnation, tuple(events), tuple(unreadable), tuple(invalid_times))
@@ -230,6 +234,7 @@ def is_open(notice: MaintenanceNotice) -> bool:
 
 def missing_notices(document: ScheduledEvents, notices: Sequence[MaintenanceNotice]) -> list[MaintenanceNotice]:
     """Return the open notices that are missing from a document; none if part of it could not be parsed."""
+    # The unreadable event may be the missing one.
     if document.unreadable:
         return []
     return [

@@ -30,6 +30,8 @@ _NUMBER = re.compile(r"[0-9]{1,20}")
 _STAGES = {"ONGOING": NoticeStage.STARTED, "COMPLETE": NoticeStage.ENDED, "COMPLETED": NoticeStage.ENDED}
 _MAX_REASON = 1024  # limit of the notices' schema
 _MAX_DESCRIPTION = 4096
+# Documented: a live migration begins 60 s after the key changes, if the key was read before; preemption after about
+# 30 s.
 _EVENT_LEAD = timedelta(seconds=60)
 _PREEMPTED_AFTER = timedelta(seconds=30)
 _MIGRATION_DURATION = timedelta(minutes=5)
@@ -130,6 +132,8 @@ def parse_upcoming(document: object) -> UpcomingMaintenance | None:
         fields = _normalized(inner)  # nested under a title, as in Google's examples
     if not any(fields.values()):
         return None
+    # The metadata server answers so for some time after boot. To take it for "nothing is planned" would end an open
+    # notice.
     if "error" in fields:
         raise MaintenanceUnknown(f"expected a maintenance, found the error {fields['error']!r:.100}")
     start = _instant(fields, "windowStartTime")

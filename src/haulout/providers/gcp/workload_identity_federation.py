@@ -124,6 +124,8 @@ async def exchange_token(account: ExternalAccount, *, scope: str, fetch_for: Fet
         "subject_token": subject_token,
         "subject_token_type": account.subject_token_type,
     }
+    # As google/auth/external_account.py in google-auth-library-python: the ID of a client is sufficient to determine
+    # the project.
     if account.workforce_pool_user_project and not account.client_id:
         form["options"] = msgspec.json.encode({"userProject": account.workforce_pool_user_project}).decode()
     fetch, target, host = _resolve(account.token_url, fetch_for)
@@ -153,6 +155,7 @@ async def _impersonate(
     try:
         expires_in = timestamps.parse_go_time(str(expires)).instant - clock.now()
     except ValueError:
+        # Without a readable expiry the token is used for this request only, and the next one fetches another.
         expires_in = timedelta()
     return Token(value, expires_in)
 
@@ -176,6 +179,7 @@ async def _read_subject_token(credential_source: CredentialSource, fetch_for: Fe
 
 def _read_limited(path: Path) -> bytes:
     with path.open("rb") as file:
+        # Limited, because the path comes from a file that may point at a device or a log.
         return file.read(_MAX_FILE_BYTES)
 
 

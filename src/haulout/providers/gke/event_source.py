@@ -85,6 +85,7 @@ class GkeEventSource:
         failures = 0
         try:
             while True:
+                # Before the reconcile, not after it: a change during the reconcile must lead to another one.
                 self._changed.clear()
                 try:
                     await self._reconcile(notice_writer)
@@ -148,9 +149,13 @@ class GkeEarlyStartSource(GkeEventSource):
     async def start_early(self, notice: MaintenanceNotice) -> None:
         """Ask GKE to begin now through a label; raise `RescheduleRefused` if the node does not exist any more."""
         uid = notice.spec.notice_id.rpartition("-")[0]
+        # The uid is part of the notice's ID. A node that was repaired has the same name and another uid, and must not
+        # be stopped.
         patch = merge_patch({"metadata": {"uid": uid, "labels": {PERFORM: "true"}}})
         try:
             await self._client.patch(NODES, notice.spec.node_name, patch)
+        # Validation of ObjectMeta reports a changed uid as an invalid immutable field
+        # (apimachinery/pkg/api/validation/objectmeta.go), and preconditions in the storage report it as a conflict.
         except (Conflict, Invalid, NotFound) as error:  # a patch with another uid is Invalid
             raise RescheduleRefused(f"the node no longer exists: {error}") from error
 
@@ -185,6 +190,7 @@ def parse_labels(node: Node) -> MaintenanceLabels | None:
     start = _instant(labels[START], START) if START in labels else None
     latest = _instant(labels[LATEST_START], LATEST_START) if LATEST_START in labels else None
     deadline = latest if latest is not None and start is not None and start <= latest else None
+    # The taint announces any termination of the node. Only together with a planned start is it maintenance.
     is_due = start is not None and _is_terminating(node)
     return MaintenanceLabels(start, deadline, is_active or is_due)
 
@@ -234,6 +240,8 @@ def is_finished(notice: MaintenanceNotice) -> bool:
 
 
 def _matching_notice(known: Sequence[MaintenanceNotice], labels: MaintenanceLabels) -> MaintenanceNotice | None:
+    # A notice with the same start comes first. Another one was moved, unless it has begun: then this is the next
+    # maintenance.
     same = [item for item in known if labels.start is None or item.spec.start == labels.start]
     moved = [item for item in known if labels.has_started or item.spec.stage != NoticeStage.STARTED]
     return next(iter((*same, *moved)), None)

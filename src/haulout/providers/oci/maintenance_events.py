@@ -44,6 +44,7 @@ _HINT_EVENT_TYPES = (f"{_PREFIX}schedulemaintenance",)  # their content is not d
 _EVENT_SOURCE = "ComputeApi"
 _MAINTENANCE_OCID_PREFIX = "ocid1.instancemaintenanceevent."
 
+# Both spellings of each word: the API's enum and the messages differ.
 _STAGES = {
     "SCHEDULED": NoticeStage.SCHEDULED,
     "STARTED": NoticeStage.STARTED,
@@ -220,6 +221,7 @@ def _decoded(message: Document) -> Document:
         document = msgspec.json.decode(base64.b64decode(value, validate=True))
     except (binascii.Error, ValueError) as error:
         raise UnreadableMaintenanceEvent(f"expected a JSON document in base64: {error}") from None
+    # Anyone who may publish to the stream can send it. It must be quarantined, and not end the source.
     except RecursionError:
         raise UnreadableMaintenanceEvent("expected a JSON document, found one that is nested too deeply") from None
     if not isinstance(document, dict):
@@ -237,6 +239,7 @@ def _stage(event_stage: NoticeStage, state: object) -> NoticeStage:
     state_stage = _STAGES.get(_normalized(state), event_stage)
     if event_stage is NoticeStage.ENDED:
         return state_stage if state_stage in _FINISHED_STAGES else NoticeStage.ENDED
+    # Messages may carry the state from before the event that they announce.
     if event_stage is NoticeStage.STARTED and state_stage is NoticeStage.SCHEDULED:
         return NoticeStage.STARTED
     return state_stage
@@ -248,6 +251,7 @@ def _plan(details: Document, *, started_at: datetime | None) -> MaintenancePlan 
         return None
     window, estimate = _duration(details.get("startWindowDuration")), _duration(details.get("estimatedDuration"))
     due = _instant(details.get("timeHardDueDate"))
+    # The earlier of the two applies. Neither may be before the start, which would make the notice invalid.
     limits = [limit for limit in (_add(start, window), due) if limit is not None]
     deadline = max(start, min(limits)) if limits else None
     latest = started_at or deadline or start
@@ -288,6 +292,7 @@ def _normalized(found: object) -> str:
 def _text(found: object, limit: int) -> str:
     if not isinstance(found, str):
         return ""
+    # Shown by kubectl in terminals, where an escape sequence could hide or change text.
     return "".join(character for character in found if character.isprintable() or character in "\n\t").strip()[:limit]
 
 
