@@ -67,10 +67,13 @@ class ClusterHealth:
         """Record a failed request, or an unusable response."""
         self.problem = problem
         self._is_unreadable = is_unreadable
+        # Only the first of several failures starts the grace period. Otherwise a cluster whose requests fail every
+        # few seconds would never count as unreachable.
         if self.failing_since is None:
             self.failing_since = self._clock.now()
             self._alarm = self._clock.call_at(self.failing_since + GRACE_PERIOD, self._update_connection_state)
         self._update_connection_state()
+        # The Secret may have changed: new credentials after a 401, another endpoint after a broken connection.
         self.check_needed.set()
 
     def close(self) -> None:
@@ -84,6 +87,7 @@ class ClusterHealth:
         is_silent = self.failing_since is not None and now - self.failing_since >= GRACE_PERIOD
         if self._is_unreadable:
             connection_state = ConnectionState.UNREADABLE
+        # A cluster that never answered gets no grace period: there is nothing known of it that could still be right.
         elif is_silent or (is_failing and not self._is_connected):
             connection_state = ConnectionState.UNREACHABLE
         else:
@@ -134,6 +138,8 @@ class HealthReportingTransport:
     def _record_response(self, request: Request, response: Response | Stream) -> None:
         """Record a response. A rejected write says nothing about the connection; only 401 does."""
         status = response.status
+        # A forbidden write may be a missing permission, or an admission webhook of the cluster; the nodes are still
+        # known. A read that is forbidden leaves the hub without nodes, which is as bad as no connection.
         is_unusable = status == _FORBIDDEN or status >= _FAILED
         if status == _UNAUTHORIZED or (request.method == "GET" and is_unusable):
             self._health.mark_failed(f"{self.server} answers with status {status}")

@@ -40,9 +40,13 @@ def decide_maintenance(observation: Observation, node: Node) -> PartialDecision:
             machine_annotations={APPROVED_REQUEST: None},
         )
     is_approved = node.metadata.labels.get(APPROVE_MAINTENANCE) == TRUE
+    # For a migration from the predecessor only: it cannot tell an approval of an earlier request from one of this
+    # request.
     if observation.settings.old_approvals is OldApprovals.HONOUR:
         return _decide_like_predecessor(observation, node, requested_state, is_approved=is_approved)
     request = request_for(node, MAINTENANCE_REQUEST, observation.machine)
+    # Approved already: nothing is waited for. The request stays on the node until the owner of the Machine removes
+    # the label, because the profile holds the node in maintenance as long as it sees the request.
     if requested_state == APPROVED:
         request = request or NodeRequest(machine=observation.machine.uid, since=observation.now)
         return replace(
@@ -50,6 +54,8 @@ def decide_maintenance(observation: Observation, node: Node) -> PartialDecision:
             node_labels=_REQUEST_LABEL,
             node_annotations={MAINTENANCE_REQUEST: request.annotation_value},
         )
+    # The owner asks again although this request was approved: withdraw it, so that the profile goes through a full
+    # cycle. The next reconcile, without a request on the node, writes a new one.
     if request is not None and observation.machine.metadata.annotations.get(APPROVED_REQUEST) == request.identity:
         return _withdraw(observation, node)
     if is_requested(node, request, label=MACHINE_MAINTENANCE, annotation=MAINTENANCE_REQUEST):
@@ -127,6 +133,8 @@ def _withdraw(observation: Observation, node: Node) -> PartialDecision:
 
 def _not_requested(observation: Observation, node: Node, *, is_approved: bool) -> PartialDecision:
     clears_old_approval = observation.settings.old_approvals is OldApprovals.CLEAR
+    # The label is there although nobody asked. It may be left over, and says nothing about the pods that run there
+    # now.
     if is_approved and not clears_old_approval:
         reason = messages.old_approval(node, APPROVE_MAINTENANCE)
         part = with_status_event(_wait(observation, reason), HubEventReason.STALE_APPROVAL, is_warning=True)
@@ -136,6 +144,7 @@ def _not_requested(observation: Observation, node: Node, *, is_approved: bool) -
             _wait(observation, observation.budget_refusal), HubEventReason.CLUSTER_BUDGET_EXHAUSTED
         )
     request = NodeRequest(machine=observation.machine.uid, since=observation.now)
+    # Both in one patch: between two patches the old approval would count for the new request.
     labels: DesiredValues = {APPROVE_MAINTENANCE: None, **_REQUEST_LABEL} if is_approved else _REQUEST_LABEL
     return replace(
         _wait(observation, messages.waiting_for_approval(node, APPROVE_MAINTENANCE), since=observation.now),

@@ -81,6 +81,8 @@ class MetadataChange:
 
     def to_patch(self, obj: Object) -> Patch:
         """Return the patch for exactly this object, guarded by its uid."""
+        # A Machine or Node that was replaced by another of the same name has another uid, and the API server refuses
+        # the patch (ValidateObjectMetaAccessorUpdate in apimachinery/pkg/api/validation/objectmeta.go).
         metadata: dict[str, Any] = {"uid": obj.uid}
         if self.checks_resource_version:
             metadata["resourceVersion"] = obj.resource_version
@@ -178,6 +180,8 @@ def read_request(node: Node, key: str) -> NodeRequest | None:
         request = msgspec.json.decode(value, type=NodeRequest)
     except (msgspec.ValidationError, msgspec.DecodeError):
         return None
+    # Without a zone it cannot be compared with `now`. Nobody but us writes the annotation, so a user must have edited
+    # it.
     return request if request.since.tzinfo is not None else None
 
 
