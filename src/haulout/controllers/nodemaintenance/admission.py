@@ -24,6 +24,8 @@ from haulout.errors import PolicyError
 
 KIND = NODE_MAINTENANCES.kind
 
+# A DNS subdomain (RFC 1123), as the API server requires it of Node names. A name that does not match cannot exist,
+# and would become part of a request path: it is refused without a lookup.
 _NODE_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _MAX_NAME_LENGTH = 253
 
@@ -57,9 +59,12 @@ ALLOWED = AdmissionResult()
 
 def validate_update(old: RawObject, new: RawObject) -> AdmissionResult:
     before, after = _spec(old), _spec(new)
+    # Writes of finalizers, labels and annotations pass through the webhook, too. Were they refused, an object whose
+    # node is gone could never be deleted.
     if before == after:
         return ALLOWED
     if before.get("nodeName") != after.get("nodeName"):
+        # The spelling `spec.NodeName` is that of the predecessor's message: users' scripts match on it.
         return AdmissionResult("updating spec.NodeName isn't allowed")
     # A policy stored before validation existed, or by an older release, must not block other changes.
     return ALLOWED if before.get("drain") == after.get("drain") else AdmissionResult(_drain_problem(after))
@@ -109,6 +114,7 @@ def _spec(obj: RawObject) -> Mapping[str, Any]:
 
 def _drain_problem(spec: Mapping[str, Any]) -> str | None:
     try:
+        # Parsed as the controller does, with the same base: what is admitted here can never fail there.
         policy_parser.parse_policy(spec.get("drain"), base=DrainPolicy.like_nmo(), path="spec.drain")
     except PolicyError as error:
         return f"invalid drain policy, {'; '.join(error.problems)}"
@@ -144,6 +150,7 @@ def _quorum_result(name: str, result: QuorumResult | LookupFailure | None) -> Ad
     if result.allowed:
         return AdmissionResult(None, (result.reason,) if result.reason else ())
     refusal = etcd_quorum.refusal_message(name)
+    # Users' scripts match on the whole refusal of the predecessor, so the reason goes into a warning.
     if result.is_fixed_text:
         return AdmissionResult(refusal, (result.reason,))
     return AdmissionResult(f"{refusal}: {result.reason}")

@@ -47,6 +47,8 @@ class NodeMaintenanceEventRecorder:
 
     def __init__(self, recorder: EventRecorder) -> None:
         self._recorder = recorder
+        # In memory only: after a failover the new leader reports once more, which costs one Event per problem. In the
+        # status it would cost a write per problem.
         self._reported: set[tuple[str, ...]] = set()  # name of the maintenance, and what is reported once
 
     def record_drain(self, observation: Observation, *, report_after: timedelta) -> None:
@@ -55,6 +57,7 @@ class NodeMaintenanceEventRecorder:
         if drain is None or drain.is_waiting:
             return
         for active in drain.progress.blockers:
+            # A pod that is shutting down within its grace period is no problem, however long that is.
             if not active.blocker.is_progress and active.since + report_after <= observation.now:
                 self._record_blocked(maintenance, active)
         if drain.progress.stale_reason and drain.progress.started + report_after <= observation.now:
@@ -189,6 +192,7 @@ class NodeMaintenanceEventRecorder:
 
     def forget(self, name: str) -> None:
         """Forget what was reported for a maintenance, except for its orphaned nodes."""
+        # An orphaned node outlives its maintenance. Forgetting it would repeat the Event at every reconcile.
         self._reported = {key for key in self._reported if key[0] != name or key[1] == "orphaned"}
 
     def _record_stale_data(self, maintenance: NodeMaintenance, stale_reason: str) -> None:

@@ -38,9 +38,11 @@ def involved_object(maintenance: NodeMaintenance) -> InvolvedObject:
 
 def object_events(maintenance: NodeMaintenance) -> Iterator[ObjectEvent]:
     """Yield the events of a maintenance in order; none once it is deleted."""
+    # A person who deletes the maintenance knows about it. The phases of the release would look like new events.
     if maintenance.is_being_deleted:
         return
     changes = maintenance.status.phase_transitions
+    # Each transition is paired with the one before it: Running after Failed is a retry, and not a second start.
     for before, change in zip((PhaseTransition(number=0), *changes), changes, strict=False):
         name = _EVENTS.get(change.phase)
         if name is None or change.time is None or (name is EventName.NODE_MAINTENANCE_STARTED and before.phase):
@@ -77,6 +79,7 @@ def _message(maintenance: NodeMaintenance, name: EventName) -> str:
 def _blocked_message(maintenance: NodeMaintenance, blockers: list[BlockerStatus]) -> str:
     first = min((blocker.since for blocker in blockers if blocker.since), default=None)
     since = "" if first is None else f" since {first:%Y-%m-%d %H:%M} UTC"
+    # A dict keeps the order and drops repetitions: ten pods behind one PodDisruptionBudget are one line.
     named = dict.fromkeys(
         f"{blocker.object or blocker.pod}: {blocker.reason}" + (f"; {blocker.remedy}" if blocker.remedy else "")
         for blocker in blockers
