@@ -131,6 +131,7 @@ async def serve_http(
         log.info("the dashboard, the API and metrics are served on port %d", port)
         try:
             yield port
+        # Counters of a process are lost with it. The last scrape delivers what happened since the one before.
         except asyncio.CancelledError:
             if metrics_linger > timedelta():
                 log.info("waiting up to %s for a last scrape of /metrics", duration.format(metrics_linger))
@@ -168,6 +169,7 @@ async def serve_secure_metrics(
     client: Client, status: "OperatorStatus", certificate: "ServingCertificate", *, address: ListenAddress
 ) -> None:
     """Serve metrics over HTTPS to authorized callers, once there is a certificate, until cancelled."""
+    # The certificate may be created only after this replica has started.
     await certificate.wait()
     server = SecureMetricsServer(DelegatedAuth(client), metrics=Exposition(partial(_collect_metrics, status)).text)
     async with server.serve(certificate, host=address.host, port=address.port) as port:

@@ -144,6 +144,8 @@ async def _lead(
                     )
                     companions.start_for(hub)
                     await hub.run()
+            # A CRD may be upgraded while the hub runs. A new controller discovers the version; this is not a failure
+            # of the component, and must not count for the supervisor's backoff.
             except ClusterApiNotServed as error:
                 log.warning("%s: discovering the served version", error)
             finally:
@@ -189,6 +191,7 @@ class HubComponents:
         """Start the components for a hub controller."""
 
         async def watch_drain_rules() -> None:
+            # The drain rules are served in the version of the Machines: both are CRDs of one release of Cluster API.
             version = (await hub.wait_for_machines()).resource.version
             rules = self._rules = MachineDrainRuleInformer(self._client, events=self._events, on_change=hub.enqueue_all)
             await rules.run(version)

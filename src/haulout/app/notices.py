@@ -77,6 +77,7 @@ class QuarantineEvents:
 
 def _problem_kind(why: str) -> str:
     """Return the expectation in the message, without the actual value, which differs each time."""
+    # Offsets and lengths differ in messages of the same kind.
     return re.sub(r"\d+", "#", why.partition(", found")[0])
 
 
@@ -307,6 +308,7 @@ class _NoticesRunner:
             self._notices.listeners = ()
 
     async def _run_listener(self, index: int) -> None:
+        # By index: the listener stays for metrics and the dashboard, while each restart replaces the source in it.
         listener = self._notices.listeners[index]
         source = listener.source = self._make_sources()[index]
         listener.is_running = True
@@ -314,6 +316,7 @@ class _NoticesRunner:
             async with asyncio.TaskGroup() as group:
                 group.create_task(listener.quarantine_events.run(source.quarantine))
                 await source.run(NoticeWriter(self._client))
+                # A source runs until cancelled. If it returns, the supervisor must restart it and report that.
                 raise RuntimeError("it ended unexpectedly")
         finally:
             listener.is_running = False

@@ -29,6 +29,8 @@ class OperatorEvents:
     async def warn(self, note: str, *, reason: str, action: str) -> None:
         """Send a warning event; if that fails, log it instead."""
         try:
+            # Read each time, and not cached: an Event needs the uid of the namespace to be shown by `kubectl
+            # describe`, and warnings are rare.
             about = await self._client.get(NAMESPACES, self.namespace)
         except (KubeError, LeadershipLost) as error:
             log.warning("cannot record an Event (%s): %s", error, note)

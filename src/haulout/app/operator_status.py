@@ -102,6 +102,7 @@ class OperatorStatus:
             *self.machines.troubles(),
             *((self.dashboard_supervisor.problem,) if self.dashboard_supervisor.problem else ()),
         ]
+        # Controllers that cannot write the history report the same problem, such as a missing permission.
         return [*dict.fromkeys((*found, *self.history_problems()))]
 
     def history_problems(self) -> Iterator[str]:

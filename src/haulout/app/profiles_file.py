@@ -23,6 +23,7 @@ log = logging.getLogger(__name__)
 DEFAULT_PATH = Path("config/maintenance.yaml")  # relative to the working directory, as in its predecessor
 
 
+# Compared by identity: a file that is empty is a configuration, and "no file" is not.
 _NO_CONFIGURATION = Configuration(requeue=timedelta(minutes=1), profiles={})
 
 
@@ -94,6 +95,7 @@ class ProfilesFile:
     def _on_change(self, change: ConfigChange[Loaded]) -> None:
         is_first = not self.is_loaded
         self.configuration = change.loaded.configuration
+        # A copy: a callback may unsubscribe itself.
         for callback in tuple(self._subscribers):
             callback(self.configuration)
         self.warnings = change.loaded.warnings

@@ -88,6 +88,7 @@ async def serve_replica(
     status.started = status.started or client.clock.now()
     status.recent_warnings = RecentWarnings(client.clock)
     async with AsyncExitStack() as stack:
+        # First: what goes wrong while the servers start is shown on the dashboard, too.
         stack.enter_context(status.recent_warnings.capture())
         if settings.health_port is not None:
             checks = healthz.serve(

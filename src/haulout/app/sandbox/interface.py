@@ -270,6 +270,7 @@ class Sandbox(Protocol):
 
 def find_sandbox() -> Sandbox:
     """Return the installed sandbox; raise `UsageError` if there is none."""
+    # An entry point, and no import: the operator's image does not contain the sandbox, and must not depend on it.
     for point in entry_points(group=GROUP):
         found: Sandbox = point.load()
         return found
