@@ -113,7 +113,8 @@ ALERTS = (
     ),
     Alert(
         name="HauloutDrainsFailing",
-        expr='sum by (controller) (increase(haulout_drain_duration_seconds_count{result=~"TimedOut|Refused|Crashed"}[1h])) > 0',
+        expr="sum by (controller) "
+        '(increase(haulout_drain_duration_seconds_count{result=~"TimedOut|Refused|Crashed"}[1h])) > 0',
         summary="Drains ended before their node was empty",
         description="They timed out, or their policy does not allow a pod to be evicted. `kubectl get "
         "nodemaintenances` and `haulout history NODE` name the pods and the reasons.",

@@ -283,9 +283,9 @@ DASHBOARD = Group(
         "actions": string_value(
             "",
             "With `proxy`: whether users may act from the dashboard, by a separate ServiceAccount that impersonates "
-            "them. `constrained`: only for these actions; requires Kubernetes 1.36. `unrestricted`: on any version; beware that "
-            "this ServiceAccount may do anything in the name of any user. With `token` users act with their own "
-            "token, and this value has no effect.",
+            "them. `constrained`: only for these actions; requires Kubernetes 1.36. `unrestricted`: on any version; "
+            "beware that this ServiceAccount may do anything in the name of any user. With `token` users act with "
+            "their own token, and this value has no effect.",
             choice=("", "constrained", "unrestricted"),
         ),
     },
