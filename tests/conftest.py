@@ -31,7 +31,7 @@ _CRASHES_PER_SCENARIO = 8  # of each story
 _CLUSTER_FOLDERS = {"behaviour", "cluster"}
 _EVERY_LOOP = {"asyncio": asyncio.new_event_loop}
 with suppress(ImportError):  # not on every platform
-    from haulout.cli.asyncio_runner import EventLoop
+    from haulout.cli.event_loop import EventLoop
 
     _EVERY_LOOP["uvloop"] = EventLoop
 

@@ -93,17 +93,17 @@ def test_without_a_file_it_says_that_the_one_that_ships_is_in_force(pages: Pages
     ).to_be_visible()
 
 
-# What if
+# Preview
 
 
 def test_an_edit_is_judged_and_says_what_would_change_for_whom(pages: Pages, api: CannedApi) -> None:
     pages.expect_problems("404")
     page = open_configuration_page(pages, api)
-    page.get_by_role("button", name="What if").click()
+    page.get_by_role("button", name="Preview").click()
     expect(page.locator(".editor-field")).to_have_value(GOOD_FILE)
     expect(page.get_by_text("nothing would change.")).to_be_visible()
     edit_configuration(page, api, GOOD_FILE.replace("max: 1", "max: 2"), preview("another"))
-    expect(page.get_by_text("42 nodes were checked; this would change:")).to_be_visible()
+    expect(page.get_by_text("42 nodes were evaluated; this would change:")).to_be_visible()
     expect(page.locator(".editor-gutter .is-changed")).to_have_text("19")
     changes = page.get_by_role("region", name="For nodes")
     expect(changes).to_contain_text("would go into maintenance now")
@@ -146,7 +146,7 @@ def test_an_edit_is_kept_while_one_looks_elsewhere_and_can_be_reset(pages: Pages
     edit_configuration(page, api, "profiles: []\n", preview("another"))
     page.get_by_role("link", name="Notices").first.click()
     page.get_by_role("link", name="Configuration").first.click()
-    page.get_by_role("button", name="What if").click()
+    page.get_by_role("button", name="Preview").click()
     expect(page.locator(".editor-field")).to_have_value("profiles: []\n")
     page.get_by_role("button", name="Reset to the current file").click()
     expect(page.locator(".editor-field")).to_have_value(GOOD_FILE)

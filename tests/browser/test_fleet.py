@@ -133,7 +133,7 @@ def test_a_change_touches_the_tile_that_it_is_about_and_no_other(pages: Pages, a
         }"""
     )
     why = "waiting for bank/ledger"
-    api.update_nodes(a_tile("general-00", NodeState.BLOCKED, why=why, since=ago(minutes=1)))
+    api.update_nodes(a_tile("general-00", NodeState.BLOCKED, message=why, since=ago(minutes=1)))
     expect(page.locator(".tile[data-name='general-00']")).to_have_class("tile is-blocked")
     expect(page.locator(".attention")).to_contain_text(why)
     expect(page.get_by_role("button", name="Blocked")).to_contain_text("4")
@@ -234,7 +234,7 @@ def test_the_list_can_be_sorted_and_the_order_is_in_the_address(pages: Pages, ap
 def test_a_row_that_changes_keeps_the_focus(pages: Pages, api: CannedApi) -> None:
     page = pages.open(f"{api.dashboard_url}#/fleet?view=list&sort=name")
     page.get_by_role("link", name="general-00").focus()
-    api.update_nodes(a_tile("general-00", NodeState.BLOCKED, why="stuck"))
+    api.update_nodes(a_tile("general-00", NodeState.BLOCKED, message="stuck"))
     expect(page.locator("tbody tr.is-blocked", has_text="general-00")).to_contain_text("stuck")
     expect(page.get_by_role("link", name="general-00")).to_be_focused()
 

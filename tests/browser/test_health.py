@@ -63,7 +63,7 @@ def test_what_cannot_be_loaded_says_why_and_can_be_tried_again(pages: Pages, api
 def test_nothing_wrong_is_told_as_such(pages: Pages, api: CannedApi) -> None:
     api.answers["health"] = msgspec.structs.replace(a_health(), warnings=())
     page = pages.open(f"{api.dashboard_url}#/health")
-    expect(page.get_by_text("No errors")).to_be_visible()
+    expect(page.get_by_text("No warnings")).to_be_visible()
 
 
 def test_a_long_table_is_cut_and_stays_whole_once_somebody_wanted_all_of_it(pages: Pages, api: CannedApi) -> None:

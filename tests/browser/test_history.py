@@ -67,20 +67,20 @@ def test_what_narrows_it_is_in_the_address_and_asked_for(
     pages: Pages, api: CannedApi, queries: list[Mapping[str, str]]
 ) -> None:
     page = open_history_page(pages, api)
-    page.get_by_label("What", exact=True).select_option("profile")
-    expect(page).to_have_url(f"{api.dashboard_url}#/history?what=profile")
+    page.get_by_label("Object", exact=True).select_option("profile")
+    expect(page).to_have_url(f"{api.dashboard_url}#/history?object=profile")
     page.get_by_role("searchbox").fill("disk")
-    expect(page).to_have_url(f"{api.dashboard_url}#/history?what=profile&q=disk")
+    expect(page).to_have_url(f"{api.dashboard_url}#/history?object=profile&q=disk")
     with page.expect_response("**/api/v2/history?*from=*"):
         page.get_by_role("button", name="1d").click()
-    expect(page).to_have_url(f"{api.dashboard_url}#/history?what=profile&q=disk&since=1d")
+    expect(page).to_have_url(f"{api.dashboard_url}#/history?object=profile&q=disk&since=1d")
     assert {name: query for name, query in queries[-1].items() if name != "from"} == {"object": "profile", "q": "disk"}
     first, last = (datetime.fromisoformat(queries[at]["from"]) for at in (0, -1))
     assert timedelta(days=5, hours=23) < last - first < timedelta(days=6, hours=1), "a week by default, then a day"
 
 
 def test_all_of_it_is_a_file_with_what_is_narrowed(pages: Pages, api: CannedApi, tmp_path: Path) -> None:
-    page = open_history_page(pages, api, "?what=profile&node=n1&since=all")
+    page = open_history_page(pages, api, "?object=profile&node=n1&since=all")
     link = page.get_by_role("link", name="CSV")
     address = urlsplit(link.get_attribute("href") or "")
     assert address.path.endswith("/api/v2/history.csv")

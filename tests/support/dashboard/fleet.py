@@ -276,13 +276,13 @@ _RIGHT_TO_LEFT = "\u202eevil\u202c \u05d0\u05d1\u05d2"
 def a_hostile_fleet() -> NodeList:
     """Return nodes whose texts try to break out."""
     tiles = (
-        a_tile(_SCRIPT, NodeState.BLOCKED, why=_SCRIPT, since=ago(minutes=1), zone=_SCRIPT, pool=_SCRIPT),
+        a_tile(_SCRIPT, NodeState.BLOCKED, message=_SCRIPT, since=ago(minutes=1), zone=_SCRIPT, pool=_SCRIPT),
         a_tile(
-            "javascript:window.hurt=1", NodeState.PLANNED, why="javascript:window.hurt=1", labels={_SCRIPT: _SCRIPT}
+            "javascript:window.hurt=1", NodeState.PLANNED, message="javascript:window.hurt=1", labels={_SCRIPT: _SCRIPT}
         ),
-        a_tile(_RIGHT_TO_LEFT, NodeState.DRAINING, why=_RIGHT_TO_LEFT, progress=50),
-        a_tile("n" * 253, NodeState.IN_MAINTENANCE, why="long " * 400, zone="z" * 253, pool="p" * 63),
-        a_tile("../../../api/v1/info", NodeState.RECOVERING, why="{{7*7}} ${7*7}"),
+        a_tile(_RIGHT_TO_LEFT, NodeState.DRAINING, message=_RIGHT_TO_LEFT, progress=50),
+        a_tile("n" * 253, NodeState.IN_MAINTENANCE, message="long " * 400, zone="z" * 253, pool="p" * 63),
+        a_tile("../../../api/v1/info", NodeState.RECOVERING, message="{{7*7}} ${7*7}"),
         a_tile("a node with spaces?&=#%", hold=_SCRIPT, profiles={_SCRIPT: _SCRIPT}),
     )
     return NodeList(revision="1", total=len(tiles), nodes=tiles)

@@ -107,7 +107,7 @@ def order(name: str, on: str, phase: str = "", *, leaving: bool = False) -> Any:
 
 
 def record(name: str, *steps: tuple[str, str], **more: str) -> Any:
-    entries = [{"what": f"NodeMaintenance/{what}", "to": to, **more} for what, to in steps]
+    entries = [{"object": f"NodeMaintenance/{what}", "to": to, **more} for what, to in steps]
     return {"metadata": {"name": name}, "entries": entries}
 
 
@@ -394,7 +394,7 @@ def test_a_state_of_a_profile_that_the_record_lacks_is_a_violation(
 ) -> None:
     for state in ("operational", "maintenance-required", "in-maintenance", "operational"):
         story.writes(OWN_USER, "nodes", node("n1", labels={STATE_LABEL: state}))
-    entries = [{"what": "profile/os", "to": item} for item in recorded]
+    entries = [{"object": "profile/os", "to": item} for item in recorded]
     story.writes(OWN_USER, "maintenancerecords", {"metadata": {"name": "n1"}, "entries": entries})
     assert (violations_of(story, "history") == []) is is_complete
 
