@@ -17,6 +17,7 @@ from haulout_sandbox.controllers.job import JobController
 from haulout_sandbox.controllers.namespace import NamespaceController
 from haulout_sandbox.controllers.podgc import PodGCController
 from haulout_sandbox.controllers.replicaset import ReplicaSetController
+from haulout_sandbox.controllers.serviceaccount import ServiceAccountController
 from haulout_sandbox.controllers.statefulset import StatefulSetController
 
 ALL_CONTROLLERS = (
@@ -29,4 +30,5 @@ ALL_CONTROLLERS = (
     GarbageCollector,
     NamespaceController,
     PodGCController,
+    ServiceAccountController,
 )

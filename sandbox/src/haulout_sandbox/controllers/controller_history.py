@@ -62,7 +62,7 @@ async def sync_history(
     collisions: int,
 ) -> RevisionHistory:
     """Return the history of `owner`, with its template as the latest; `hash_label` is the label for the hash."""
-    client, informer = informers.client, informers.controller_revisions
+    client, informer = informers.client, informers.informer_for(CONTROLLER_REVISIONS)
     revisions = sort_revisions(controlled(informer, owner.uid))
     next_number = revisions[-1].revision + 1 if revisions else 1
     same_template = [revision for revision in revisions if template_of(revision) == template]

@@ -21,7 +21,10 @@ from haulout_sandbox.controllers import conditions, object_control
 from haulout_sandbox.controllers.base import OwningController
 from haulout_sandbox.controllers.informers import InformerFactory, pdbs_for, selected_pods
 from haulout_sandbox.controllers.objects import (
+    DEPLOYMENTS,
     POD_DISRUPTION_BUDGETS,
+    REPLICA_SETS,
+    STATEFUL_SETS,
     Deployment,
     IntOrPercent,
     OwnerReference,
@@ -43,9 +46,10 @@ class DisruptionController(OwningController):
 
     def __init__(self, informers: InformerFactory, random: Random) -> None:
         super().__init__(informers, random)
-        self._pdbs, self._pods = informers.pod_disruption_budgets, informers.pods
-        self._replica_sets, self._deployments = informers.replica_sets, informers.deployments
-        self._stateful_sets = informers.stateful_sets
+        self._pdbs, self._pods = informers.informer_for(POD_DISRUPTION_BUDGETS), informers.pods
+        self._replica_sets = informers.informer_for(REPLICA_SETS)
+        self._deployments = informers.informer_for(DEPLOYMENTS)
+        self._stateful_sets = informers.informer_for(STATEFUL_SETS)
         self._pdb_keys_by_labels: dict[object, tuple[str, ...]] = {}  # keys of budgets, by namespace and labels of pods
         self._pdbs.subscribe(self._on_pdb_change)
         self.watch(self._pdbs)

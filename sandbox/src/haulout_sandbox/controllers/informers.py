@@ -13,27 +13,14 @@ from haulout.kube.indexer import IndexFunc
 from haulout.kube.informer import Informer, as_is
 from haulout.kube.reflector import ListWatch
 from haulout_sandbox.controllers.objects import (
-    CONTROLLER_REVISIONS,
-    DAEMON_SETS,
-    DEPLOYMENTS,
     JOBS,
-    NAMESPACES,
     NODES,
     POD_DISRUPTION_BUDGETS,
     PODS,
-    REPLICA_SETS,
-    STATEFUL_SETS,
-    ControllerRevision,
-    DaemonSet,
-    Deployment,
-    Job,
-    Namespace,
     Node,
     OwnedObject,
     Pod,
     PodDisruptionBudget,
-    ReplicaSet,
-    StatefulSet,
 )
 from haulout_sandbox.nodes.pod_spec import LabelSelector
 
@@ -80,38 +67,6 @@ class InformerFactory:
     @property
     def nodes(self) -> Informer[Node]:
         return self.informer_for(NODES)
-
-    @property
-    def namespaces(self) -> Informer[Namespace]:
-        return self.informer_for(NAMESPACES)
-
-    @property
-    def replica_sets(self) -> Informer[ReplicaSet]:
-        return self.informer_for(REPLICA_SETS)
-
-    @property
-    def deployments(self) -> Informer[Deployment]:
-        return self.informer_for(DEPLOYMENTS)
-
-    @property
-    def stateful_sets(self) -> Informer[StatefulSet]:
-        return self.informer_for(STATEFUL_SETS)
-
-    @property
-    def daemon_sets(self) -> Informer[DaemonSet]:
-        return self.informer_for(DAEMON_SETS)
-
-    @property
-    def controller_revisions(self) -> Informer[ControllerRevision]:
-        return self.informer_for(CONTROLLER_REVISIONS)
-
-    @property
-    def jobs(self) -> Informer[Job]:
-        return self.informer_for(JOBS)
-
-    @property
-    def pod_disruption_budgets(self) -> Informer[PodDisruptionBudget]:
-        return self.informer_for(POD_DISRUPTION_BUDGETS)
 
 
 def dependents(informer: Informer[O], owner_uid: str) -> list[O]:

@@ -37,7 +37,7 @@ class JobController(OwningController):
 
     def __init__(self, informers: InformerFactory, random: Random) -> None:
         super().__init__(informers, random)
-        self._jobs, self._pods = informers.jobs, informers.pods
+        self._jobs, self._pods = informers.informer_for(JOBS), informers.pods
         self._pod_failures: dict[str, PodFailures] = {}  # by the key of the job
         self.watch(self._jobs)
         self.watch_owned(self._pods, kind=JOBS.kind, owners=self._jobs, selector=lambda _: None)

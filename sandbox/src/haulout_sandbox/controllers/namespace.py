@@ -43,7 +43,7 @@ class NamespaceController(OwningController):
 
     def __init__(self, informers: InformerFactory, random: Random) -> None:
         super().__init__(informers, random)
-        self._namespaces, self._pods = informers.namespaces, informers.pods
+        self._namespaces, self._pods = informers.informer_for(NAMESPACES), informers.pods
         self.watch(self._namespaces)
         self._pods.subscribe(self._on_pod_change)
 

@@ -362,6 +362,7 @@ class Namespace(OwnedObject, frozen=True):
 PODS = resources.PODS.with_model(Pod)
 NODES = resources.NODES.with_model(Node)
 NAMESPACES = resources.NAMESPACES.with_model(Namespace)
+SERVICE_ACCOUNTS = Resource("", "v1", "serviceaccounts", "ServiceAccount", namespaced=True, model=OwnedObject)
 CONFIG_MAPS = Resource("", "v1", "configmaps", "ConfigMap", namespaced=True, model=OwnedObject)
 PERSISTENT_VOLUME_CLAIMS = Resource(
     "", "v1", "persistentvolumeclaims", "PersistentVolumeClaim", namespaced=True, model=OwnedObject

@@ -40,7 +40,7 @@ class ReplicaSetController(OwningController):
 
     def __init__(self, informers: InformerFactory, random: Random) -> None:
         super().__init__(informers, random)
-        self._replica_sets, self._pods = informers.replica_sets, informers.pods
+        self._replica_sets, self._pods = informers.informer_for(REPLICA_SETS), informers.pods
         self.watch(self._replica_sets)
         self.watch_owned(
             self._pods,

@@ -49,8 +49,8 @@ class StatefulSetController(OwningController):
 
     def __init__(self, informers: InformerFactory, random: Random) -> None:
         super().__init__(informers, random)
-        self._stateful_sets, self._pods = informers.stateful_sets, informers.pods
-        self._revisions = informers.controller_revisions
+        self._stateful_sets, self._pods = informers.informer_for(STATEFUL_SETS), informers.pods
+        self._revisions = informers.informer_for(CONTROLLER_REVISIONS)
         self.watch(self._stateful_sets)
         self.watch_owned(
             self._pods, kind=STATEFUL_SETS.kind, owners=self._stateful_sets, selector=lambda owner: owner.spec.selector

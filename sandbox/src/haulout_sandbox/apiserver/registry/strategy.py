@@ -29,11 +29,10 @@ _QOS_RESOURCES = ("cpu", "memory")
 
 def prepare_for_create(kind: Kind, obj: JsonObject, list_objects: ListObjects) -> None:
     """Set the creation-time fields of a new object that has its name, uid and defaults."""
+    apply_admission_plugins(kind, obj, list_objects)
     match kind.group, kind.kind:
         case "", "Pod":
-            _prepare_pod(kind, obj, list_objects)
-        case "", "Node":
-            _add_not_ready_taint(ensure_section(obj, "spec"))
+            _prepare_pod(obj, list_objects)
         case "", "Namespace":
             spec = ensure_section(obj, "spec")
             spec["finalizers"] = [
@@ -76,12 +75,10 @@ def _keep_if_absent(new: JsonObject, old: JsonObject, *names: str) -> None:
     _keep_if_empty(new, old, *(name for name in names if new.get(name) is None))
 
 
-def _prepare_pod(kind: Kind, pod: JsonObject, list_objects: ListObjects) -> None:
+def _prepare_pod(pod: JsonObject, list_objects: ListObjects) -> None:
     spec = ensure_section(pod, "spec")
-    _set_priority(kind, pod, spec, list_objects)
     if _MIRROR_POD not in section_at(pod["metadata"], "annotations") and not spec.get("serviceAccountName"):
         spec["serviceAccountName"] = spec["serviceAccount"] = "default"
-    _add_default_tolerations(spec)
     if node := spec.get("nodeName"):
         node_object = next(
             (candidate for candidate in list_objects("nodes") if candidate["metadata"]["name"] == node), None

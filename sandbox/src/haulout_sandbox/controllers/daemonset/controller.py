@@ -43,8 +43,9 @@ class DaemonSetController(OwningController):
 
     def __init__(self, informers: InformerFactory, random: Random) -> None:
         super().__init__(informers, random)
-        self._daemon_sets, self._pods, self._nodes = informers.daemon_sets, informers.pods, informers.nodes
-        self._revisions = informers.controller_revisions
+        self._pods, self._nodes = informers.pods, informers.nodes
+        self._daemon_sets = informers.informer_for(DAEMON_SETS)
+        self._revisions = informers.informer_for(CONTROLLER_REVISIONS)
         self._failed_pod_backoffs: dict[str, _FailedPodBackoff] = {}  # by the key of the daemon set
         # by the key of the daemon set
         self._eligibility_cache: dict[str, tuple[object, dict[str, tuple[Node, tuple[bool, bool]]]]] = {}

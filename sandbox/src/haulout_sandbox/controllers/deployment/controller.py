@@ -45,11 +45,8 @@ class DeploymentController(OwningController):
 
     def __init__(self, informers: InformerFactory, random: Random) -> None:
         super().__init__(informers, random)
-        self._deployments, self._replica_sets, self._pods = (
-            informers.deployments,
-            informers.replica_sets,
-            informers.pods,
-        )
+        self._deployments, self._pods = informers.informer_for(DEPLOYMENTS), informers.pods
+        self._replica_sets = informers.informer_for(REPLICA_SETS)
         self.watch(self._deployments)
         self.watch_owned(
             self._replica_sets,
