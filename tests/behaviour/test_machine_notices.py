@@ -15,7 +15,7 @@ from haulout.controllers.machines.desired_maintenance import EVENT_CODES, MMO_NO
 from haulout.controllers.machines.replacement_time import ReplacementPolicy
 from haulout.core.windows import Timetable, WeeklyWindow
 from haulout_sandbox.apiserver import Write
-from haulout_sandbox.openshift.manager import MachineApiDelays
+from haulout_sandbox.openshift.machine import MachineApiDelays
 from haulout_sandbox.openshift.objects import a_machine_set
 from support.clusters.cluster_plan import PlanFactory
 from support.platforms.machine_notices import EVENT, machine_notice_operator, report_event

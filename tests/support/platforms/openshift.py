@@ -21,7 +21,8 @@ from haulout.core.clock import RealClock
 from haulout.errors import NotFound
 from haulout_sandbox.nodes import Delays, Kubelets
 from haulout_sandbox.nodes import Machine as Host
-from haulout_sandbox.openshift.manager import MachineApi, MachineApiDelays
+from haulout_sandbox.openshift.machine import MachineApiDelays
+from haulout_sandbox.openshift.machineset import MachineApi
 from haulout_sandbox.openshift.objects import (
     Machine,
     a_control_plane_machine_set,

@@ -333,8 +333,6 @@ class Job(OwnedObject, frozen=True):
 
 
 class ControllerRevision(OwnedObject, frozen=True):
-    """A past template of a workload."""
-
     revision: int = 0
     data: RawObject = msgspec.field(default_factory=dict)
 

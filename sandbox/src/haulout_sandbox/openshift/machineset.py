@@ -1,21 +1,26 @@
-"""MachineSet controllers: replace deleted Machines, and delete surplus ones, marked ones first.
+"""MachineSet controllers, and the manager that runs the whole Machine API.
 
-A Machine in deletion no longer counts, so its replacement is created when the deletion begins.
+MachineSets replace deleted Machines, and delete surplus ones, marked ones first. A Machine in deletion no longer
+counts, so its replacement is created when the deletion begins.
 """
 
 from collections.abc import Callable
 from datetime import datetime
+from functools import partial
 from random import Random
 
 from haulout.api.objects import RawObject
 from haulout.api.openshift import DELETE_MACHINE
 from haulout.api.resources import Resource
+from haulout.kube.client import Client
 from haulout.kube.informer import Informer
 from haulout_sandbox.controllers import object_control
-from haulout_sandbox.controllers.base import OwningController
+from haulout_sandbox.controllers.base import ControllerManager, OwningController
 from haulout_sandbox.controllers.informers import InformerFactory, controlled
 from haulout_sandbox.controllers.objects import Node
 from haulout_sandbox.controllers.pod_template import controller_ref
+from haulout_sandbox.openshift.instance_provider import InstanceProvider
+from haulout_sandbox.openshift.machine import MachineApiDelays, MachineController
 from haulout_sandbox.openshift.objects import CONTROL_PLANE_MACHINE_SETS, MACHINE_SETS, MACHINES, Machine, MachineSet
 
 
@@ -96,6 +101,20 @@ class MachineSetControllerBase(OwningController):
         return node is not None and any(
             condition.type == "Ready" and condition.status == "True" for condition in node.status.conditions
         )
+
+
+class MachineApi:
+    """Runs the controllers of the Machine API; its CRDs must be served."""
+
+    def __init__(
+        self, client: Client, instances: InstanceProvider, *, random: Random, delays: MachineApiDelays | None = None
+    ) -> None:
+        machines = partial(MachineController, instances=instances, delays=delays or MachineApiDelays())
+        factories = (machines, MachineSetController, ControlPlaneMachineSetController)
+        self._controllers = ControllerManager(client, random=random, factories=factories)
+
+    async def run(self) -> None:
+        await self._controllers.run()
 
 
 def machines_to_delete(active: list[Machine], count: int) -> list[Machine]:

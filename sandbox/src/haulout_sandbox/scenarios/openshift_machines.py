@@ -13,7 +13,8 @@ from random import Random
 from haulout.api.objects import RawObject
 from haulout_sandbox.cluster import Cluster
 from haulout_sandbox.nodes import Machine as Host
-from haulout_sandbox.openshift.manager import MachineApi, MachineApiDelays
+from haulout_sandbox.openshift.machine import MachineApiDelays
+from haulout_sandbox.openshift.machineset import MachineApi
 from haulout_sandbox.openshift.objects import (
     Machine,
     MachineTemplateOptions,

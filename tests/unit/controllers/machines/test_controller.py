@@ -6,7 +6,7 @@ from haulout.api.machinemaintenance import NAMESPACE
 from haulout.api.openshift import MACHINE_NAMESPACE
 from haulout.controllers.machines.replacement_time import ReplacementPolicy
 from haulout.core.clock import Clock
-from haulout_sandbox.openshift.manager import MachineApiDelays
+from haulout_sandbox.openshift.machine import MachineApiDelays
 from support.clusters.cluster_plan import a_cluster
 from support.clusters.live_cluster import SandboxCluster
 from support.platforms.machinemaintenance import (

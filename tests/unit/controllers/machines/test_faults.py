@@ -10,7 +10,7 @@ from haulout.api.openshift import MACHINE_NAMESPACE
 from haulout.controllers.machines.replacement_time import ReplacementPolicy
 from haulout.core.clock import Clock
 from haulout_sandbox.apiserver import Write
-from haulout_sandbox.openshift.manager import MachineApiDelays
+from haulout_sandbox.openshift.machine import MachineApiDelays
 from support.clusters.cluster_plan import a_cluster
 from support.clusters.live_cluster import SandboxCluster
 from support.faults.named_faults import Fault, fault_mixture

@@ -3,8 +3,9 @@
 import pytest
 
 from haulout.core.clock import Clock
-from haulout_sandbox.controllers import NamespaceController, ServiceAccountController
+from haulout_sandbox.controllers.namespace import NamespaceController
 from haulout_sandbox.controllers.objects import PODS, SERVICE_ACCOUNTS
+from haulout_sandbox.controllers.serviceaccount import ServiceAccountController
 from support.builders.objects import SHOP, a_pod
 from support.clusters.controller_cluster import ControllerCluster
 

@@ -87,7 +87,7 @@ async def test_a_kubelet_dies_for_a_while(clock: Clock) -> None:
     async with running_scenario(clock, "  - {at: 1s, stopKubelet: {nodes: [general-01], for: 2m}}") as run:
         await run.wait_until(lambda: run.node_ready("general-01") == "Unknown")
         await run.wait_until(lambda: run.node_ready("general-01") == "True")
-        assert run.log == [(1, "kubelet dies for 2m: general-01"), (121, "kubelet back: general-01")]
+        assert run.log == [(1, "kubelet stops for 2m: general-01"), (121, "kubelet back: general-01")]
 
 
 async def test_a_kubelet_dies_for_good_until_it_is_revived(clock: Clock) -> None:

@@ -72,8 +72,6 @@ def webhook_url(client_config: JsonObject) -> str:
 
 
 class LocalWebhooks:
-    """Webhooks served in this process."""
-
     def __init__(self, *, fallback: WebhookClient | None = None) -> None:
         self._handlers: dict[str, Handler] = {}
         self._fallback = fallback

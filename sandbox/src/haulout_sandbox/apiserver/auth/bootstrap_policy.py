@@ -118,7 +118,6 @@ def default_cluster_roles() -> list[JsonObject]:
 
 
 def default_cluster_role_bindings() -> list[JsonObject]:
-    """Return new copies of their bindings."""
     return [
         _binding("cluster-admin", SYSTEM_MASTERS),
         _binding("system:basic-user", AUTHENTICATED),

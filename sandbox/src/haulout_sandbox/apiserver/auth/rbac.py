@@ -71,8 +71,6 @@ def parse_service_account(user: str) -> tuple[str, str] | None:
 
 
 class Policy:
-    """An index of roles and bindings."""
-
     def __init__(
         self,
         *,

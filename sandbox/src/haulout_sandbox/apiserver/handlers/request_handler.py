@@ -352,9 +352,7 @@ class RequestHandler:
     def _handle_pod_subresource(self, call: ApiCall) -> Response:
         target = call.target
         if is_container_subresource(target.subresource):
-            return handle_container_request(
-                self._reader.get(call), call.request.method, target.subresource, call.query, now=self._clock.now()
-            )
+            return handle_container_request(self._reader.get(call), call.request.method, target.subresource, call.query)
         if call.request.method != "POST":
             raise StatusError(status.generic_status(405))
         self.writer.check_namespace_active(target, {})

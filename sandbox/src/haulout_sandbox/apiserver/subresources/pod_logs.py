@@ -5,14 +5,12 @@ portforward are refused with that explanation.
 """
 
 from collections.abc import Mapping
-from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from haulout.kube.transport import Response
 from haulout_sandbox.apiserver import status
 from haulout_sandbox.apiserver.handlers import request_options
 from haulout_sandbox.apiserver.kinds.kind import JsonObject
-from haulout_sandbox.apiserver.registry.writer import format_timestamp
 from haulout_sandbox.apiserver.request_paths import is_true
 
 LOG = "log"
@@ -37,33 +35,24 @@ def is_container_subresource(subresource: str) -> bool:
     return subresource == LOG or subresource in _STREAM_ACTIONS
 
 
-def handle_container_request(
-    pod: JsonObject, method: str, subresource: str, query: Mapping[str, str], *, now: datetime
-) -> Response:
+def handle_container_request(pod: JsonObject, method: str, subresource: str, query: Mapping[str, str]) -> Response:
     if method not in (("GET",) if subresource == LOG else ("GET", "POST")):
         raise status.StatusError(status.generic_status(405))
     if subresource == LOG:
-        return _log_response(pod, query, now)
+        return _log_response(pod, query)
     action, name = _STREAM_ACTIONS[subresource], pod["metadata"]["name"]
     raise status.bad_request(f"cannot {action} pod {name}: the pods of the sandbox run nothing")
 
 
-def _log_response(pod: JsonObject, query: Mapping[str, str], now: datetime) -> Response:
+def _log_response(pod: JsonObject, query: Mapping[str, str]) -> Response:
     container = _container_name(pod, query)
     if not pod["spec"].get("nodeName"):
         return Response(204, {}, b"")
     lines = _log_lines(pod, container, previous=is_true(query, "previous"))
-    since = query.get("sinceTime", "")
-    if seconds := request_options.integer_parameter(query, "sinceSeconds"):
-        since = format_timestamp(now - timedelta(seconds=seconds))
-    lines = [line for line in lines if line.time >= since]
     if "tailLines" in query:
         lines = lines[max(len(lines) - request_options.integer_parameter(query, "tailLines"), 0) :]
     shown = [f"{line.time} {line.text}" if is_true(query, "timestamps") else line.text for line in lines]
-    text = "".join(f"{line}\n" for line in shown).encode()
-    return Response(
-        200, {"content-type": "text/plain"}, text[: request_options.integer_parameter(query, "limitBytes") or None]
-    )
+    return Response(200, {"content-type": "text/plain"}, "".join(f"{line}\n" for line in shown).encode())
 
 
 def _container_name(pod: JsonObject, query: Mapping[str, str]) -> str:

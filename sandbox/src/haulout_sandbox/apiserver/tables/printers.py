@@ -231,6 +231,11 @@ def _secret(secret: JsonObject, _: datetime) -> Cells:
     return [secret.get("type", ""), str(len(secret.get("data") or ()))]
 
 
+@_printer("coordination.k8s.io", "Lease", "Holder,Age")
+def _lease(lease: JsonObject, _: datetime) -> Cells:
+    return [section_at(lease, "spec").get("holderIdentity") or ""]
+
+
 @_printer("apiextensions.k8s.io", "CustomResourceDefinition", "Created At")
 def _definition(definition: JsonObject, _: datetime) -> Cells:
     return [section_at(definition, "metadata").get("creationTimestamp", "")]
@@ -326,6 +331,20 @@ def _job(job: JsonObject, now: datetime) -> Cells:
         f"{status.get('succeeded', 0)}/{spec.get('completions', 1)}",
         age_since(started, until) if started else "",
         *_template(job),
+    ]
+
+
+@_printer("batch", "CronJob", "Schedule,Timezone,Suspend,#Active,Last Schedule,Age", wide="Containers,Images,Selector")
+def _cron_job(owner: JsonObject, now: datetime) -> Cells:
+    spec, status = section_at(owner, "spec"), section_at(owner, "status")
+    last = status.get("lastScheduleTime")
+    return [
+        spec.get("schedule", ""),
+        spec.get("timeZone") or NONE,
+        str(spec.get("suspend", False)),
+        len(status.get("active") or ()),
+        age_since(last, now) if last else NONE,
+        *_template(section_at(spec, "jobTemplate")),
     ]
 
 

@@ -151,7 +151,6 @@ class VsphereCloud:
             raise vim_fault("NotAuthenticated", "The session is not authenticated.")
 
     async def read(self, session: str) -> None:
-        """Authorize a read."""
         self.check_session(session)
         await self.faults.call("RetrievePropertiesEx", lambda: None)
 

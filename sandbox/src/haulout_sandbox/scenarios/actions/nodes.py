@@ -64,17 +64,18 @@ class NodeActions:
             self._kubelets.kill(name)
 
         async def start_again() -> str:
-            for name in self._existing(names):
-                self._kubelets.revive(name)
-            return f"kubelet back: {_format_nodes(names)}"
+            return self._start_kubelets(self._existing(names))
 
-        return ActionResult(f"kubelet dies{format_for(action.for_)}: {_format_nodes(names)}", action.for_, start_again)
+        message = f"kubelet stops{format_for(action.for_)}: {_format_nodes(names)}"
+        return ActionResult(message, action.for_, start_again)
 
     async def _start_kubelet(self, action: model.NodeAction, random: Random) -> ActionResult:
-        names = await self._select_nodes(action.nodes, random)
+        return ActionResult(self._start_kubelets(await self._select_nodes(action.nodes, random)))
+
+    def _start_kubelets(self, names: list[str]) -> str:
         for name in names:
             self._kubelets.revive(name)
-        return ActionResult(f"kubelet back: {_format_nodes(names)}")
+        return f"kubelet back: {_format_nodes(names)}"
 
     async def _set_not_ready(self, action: model.NotReady, random: Random) -> ActionResult:
         names = await self._select_nodes(action.nodes, random)
@@ -105,15 +106,16 @@ class NodeActions:
         await self._patch_nodes(names, lambda _: {"spec": {"unschedulable": True}})
 
         async def undo() -> str:
-            await self._patch_nodes(self._existing(names), lambda _: {"spec": {"unschedulable": None}})
-            return f"uncordoned: {_format_nodes(names)}"
+            return await self._uncordon_nodes(self._existing(names))
 
         return ActionResult(f"cordoned{format_for(action.for_)}: {_format_nodes(names)}", action.for_, undo)
 
     async def _uncordon(self, action: model.NodeAction, random: Random) -> ActionResult:
-        names = await self._select_nodes(action.nodes, random)
+        return ActionResult(await self._uncordon_nodes(await self._select_nodes(action.nodes, random)))
+
+    async def _uncordon_nodes(self, names: list[str]) -> str:
         await self._patch_nodes(names, lambda _: {"spec": {"unschedulable": None}})
-        return ActionResult(f"uncordoned: {_format_nodes(names)}")
+        return f"uncordoned: {_format_nodes(names)}"
 
     async def _taint(self, action: model.TaintNodes, random: Random) -> ActionResult:
         names = await self._select_nodes(action.nodes, random)
@@ -121,17 +123,18 @@ class NodeActions:
         await self._patch_nodes(names, lambda node: _taints_patch(node, removed_key=action.key, added=[taint]))
 
         async def undo() -> str:
-            await self._patch_nodes(self._existing(names), lambda node: _taints_patch(node, removed_key=action.key))
-            return f"no longer tainted {action.key}: {_format_nodes(names)}"
+            return await self._untaint_nodes(self._existing(names), action.key)
 
         return ActionResult(
             f"tainted {action.key}:{action.effect}{format_for(action.for_)}: {_format_nodes(names)}", action.for_, undo
         )
 
     async def _untaint(self, action: model.UntaintNodes, random: Random) -> ActionResult:
-        names = await self._select_nodes(action.nodes, random)
-        await self._patch_nodes(names, lambda node: _taints_patch(node, removed_key=action.key))
-        return ActionResult(f"no longer tainted {action.key}: {_format_nodes(names)}")
+        return ActionResult(await self._untaint_nodes(await self._select_nodes(action.nodes, random), action.key))
+
+    async def _untaint_nodes(self, names: list[str], key: str) -> str:
+        await self._patch_nodes(names, lambda node: _taints_patch(node, removed_key=key))
+        return f"no longer tainted {key}: {_format_nodes(names)}"
 
     async def _label(self, action: model.LabelNodes, random: Random) -> ActionResult:
         names = await self._select_nodes(action.nodes, random)
