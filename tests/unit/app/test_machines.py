@@ -182,7 +182,7 @@ async def test_a_part_that_breaks_is_started_again_and_hears_of_nodes_once(
             super().__init__(*args, **kwargs)  # type: ignore[arg-type]  # whatever the real one takes
             Broken.lives += 1
             if Broken.lives <= 2:
-                self._queue.run = self._break  # type: ignore[method-assign]  # a defect
+                self._maintenances.queue.run = self._break  # type: ignore[method-assign]  # a defect
 
         async def _break(self) -> None:
             raise RuntimeError("a defect")

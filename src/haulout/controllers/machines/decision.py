@@ -4,13 +4,12 @@ Without surge: write a claim on the MachineSet; record the Machine's UID in the 
 `maintenancescheduled`; the Machine is gone. With surge: the claim scales the MachineSet up; when the new node is Ready,
 the old Machine is marked for deletion and the MachineSet is scaled down, which deletes the Machine.
 
-Each action follows from the objects alone, so any process can execute the next one.
+Each action follows from the objects alone, so any process can execute the next one. Before a replacement, preflight
+checks distinguish failures that never pass by themselves from temporary ones.
 
-Preflight checks of a replacement: failures that never pass by themselves, and temporary ones. Pure.
-
-What to do about a claim that is not needed any more. Pure. Its Machine is gone, or the MachineMaintenance was cancelled
-or deleted. The MachineSet is then free for the next Machine, and a surge is undone: the newest Machine is marked for
-deletion, and the MachineSet scaled down.
+A claim is released when its Machine is gone, or its MachineMaintenance was cancelled or deleted. The MachineSet is then
+free for the next Machine, and a surge is undone: the newest Machine is marked for deletion, and the MachineSet scaled
+down.
 """
 
 from dataclasses import dataclass, replace

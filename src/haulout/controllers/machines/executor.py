@@ -32,17 +32,20 @@ from haulout.controllers.machines.replacement_claim import (
     ReplacementClaim,
 )
 from haulout.core.timestamps import micro_time
-from haulout.errors import HauloutError, NotFound
+from haulout.errors import NotFound, ObservationStale
 from haulout.kube.client import Client
 from haulout.kube.patches import merge_patch
 
 
-class ClaimStillNeeded(HauloutError):
-    """A claim looked unused, but is still needed."""
+class ClaimStillNeeded(ObservationStale):
+    """A claim looked unused, but the Machine may still be deleted for it."""
 
 
 class Executor:
-    """Writes to the API server. Raises `Conflict` when the objects of an action have changed."""
+    """Writes to the API server.
+
+    Raises `Conflict` or `ObservationStale` when the objects of an action have changed.
+    """
 
     def __init__(self, client: Client, informers: MachineInformers) -> None:
         self._client = client

@@ -78,6 +78,18 @@ class MachineInformers:
             control_plane=tuple(node for node in self._nodes.all() if is_control_plane(node)),
         )
 
+    async def refresh_maintenance(self, key: str) -> bool:
+        """Read a MachineMaintenance from the API server; return whether it differs from the cached one."""
+        cached = self.maintenances.get(key)
+        if cached is None:
+            return True
+        try:
+            found = await self._client.get(MACHINE_MAINTENANCES, cached.name, namespace=cached.namespace)
+        except NotFound:
+            self.maintenances.record_delete(cached)
+            return True
+        return self.maintenances.record_write(found).resource_version != cached.resource_version
+
     def machine(self, name: str) -> Machine | None:
         return self.machines.get(object_key(name, self._machine_namespace))
 

@@ -1,11 +1,12 @@
 """Creates MachineMaintenances from MaintenanceNotices, as the scan of the Machine Maintenance Operator does.
 
-Notices may come from any source. This controller only writes MachineMaintenances; `controller` reconciles them,
+Notices may come from any source. This controller only writes MachineMaintenances; `reconciler` reconciles them,
 together with those that users create.
 """
 
-import asyncio
 import logging
+from contextlib import ExitStack
+from dataclasses import dataclass
 from datetime import datetime
 
 import msgspec
@@ -22,13 +23,14 @@ from haulout.controllers.machines.desired_maintenance import (
     is_about,
 )
 from haulout.controllers.machines.informers import BY_EVENT, MachineInformers
-from haulout.errors import AlreadyExists, Conflict, NotFound
+from haulout.errors import AlreadyExists, NotFound
 from haulout.kube import namespaces
 from haulout.kube.client import Client
 from haulout.kube.informer import Informer, as_is
 from haulout.kube.patches import difference, merge_patch
 from haulout.kube.reflector import ListWatch
-from haulout.kube.workqueue import WorkQueue
+from haulout.runtime.controller import Controller
+from haulout.runtime.reconciler import Reconciler
 
 log = logging.getLogger(__name__)
 
@@ -44,73 +46,132 @@ class MachineNoticeController:
     def __init__(
         self, client: Client, *, informers: MachineInformers, namespace: str, notice_filter: NoticeFilter | None = None
     ) -> None:
-        self._client = client
-        self._clock = client.clock
-        self._notice_filter = notice_filter or NoticeFilter()
-        self._namespace = namespace
         self._informers = informers
-        self._machines, self._maintenances = informers.machines.informer, informers.maintenances.informer
         self._notices: Informer[MaintenanceNotice] = Informer(client, ListWatch(MAINTENANCE_NOTICES), transform=as_is)
-        self._queue: WorkQueue[str] = WorkQueue(
-            self._reconcile,
-            clock=client.clock,
-            random=client.random,
-            workers=_WORKERS,
-            metrics=client.metrics,
+        self._controller: Controller[str, MachineNoticeObservation, MachineNoticeDecision] = Controller(
+            MachineNoticeReconciler(
+                client,
+                notices=self._notices,
+                informers=informers,
+                namespace=namespace,
+                notice_filter=notice_filter or NoticeFilter(),
+            ),
+            client,
             name="MachineMaintenance notices",
+            workers=_WORKERS,
         )
 
     async def run(self) -> None:
         """Run until cancelled."""
-        async with asyncio.TaskGroup() as group:
-            group.create_task(_run_informer(self._notices))
-            await self._notices.wait_synced()
-            await self._informers.wait_synced()
-            self._notices.subscribe(self._on_notice_change)
-            self._machines.subscribe(self._on_machine_change)
-            await self._queue.run()
+        await self._controller.run(background=(self._notices.run,), start=self._start)
 
-    def _on_notice_change(self, _old: MaintenanceNotice | None, new: MaintenanceNotice | None) -> None:
-        if new is not None:
-            self._queue.add(new.name)
+    async def _start(self, subscriptions: ExitStack) -> None:
+        await self._notices.wait_synced()
+        await self._informers.wait_synced()
+        subscriptions.callback(self._notices.subscribe(self._on_notice_change))
+        subscriptions.callback(self._informers.machines.informer.subscribe(self._on_machine_change))
+
+    def _on_notice_change(self, old: MaintenanceNotice | None, new: MaintenanceNotice | None) -> None:
+        self._controller.queue.add((new or old or MaintenanceNotice()).name)
 
     def _on_machine_change(self, old: Machine | None, new: Machine | None) -> None:
         if new is None or (old is not None and _identity(old) == _identity(new)):
             return
         for notice in self._notices.all():
             if is_about(notice, new):
-                self._queue.add(notice.name)
+                self._controller.queue.add(notice.name)
 
-    async def _reconcile(self, name: str) -> datetime | None:
-        notice = self._notices.get(name)
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MachineNoticeObservation:
+    """A notice, and the Machine and the MachineMaintenances that it may be about."""
+
+    notice: MaintenanceNotice
+    machine: Machine | None
+    maintenances: tuple[MachineMaintenance, ...]
+    now: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class MachineNoticeDecision:
+    """The MachineMaintenance to write, if any."""
+
+    desired: DesiredMaintenance | None
+    requeue_at: datetime | None = None
+
+
+class MachineNoticeReconciler(Reconciler[str, MachineNoticeObservation, MachineNoticeDecision]):
+    """Reconciles one notice at a time, by name."""
+
+    def __init__(
+        self,
+        client: Client,
+        *,
+        notices: Informer[MaintenanceNotice],
+        informers: MachineInformers,
+        namespace: str,
+        notice_filter: NoticeFilter,
+    ) -> None:
+        self._client = client
+        self._notices = notices
+        self._machines, self._maintenances = informers.machines.informer, informers.maintenances
+        self._namespace = namespace
+        self._notice_filter = notice_filter
+        self._created: dict[str, str] = {}  # by notice: the key of what we created, which the index may not have yet
+
+    async def observe(self, key: str) -> MachineNoticeObservation | None:
+        notice = self._notices.get(key)
         if notice is None:
             return None
-        now = self._clock.now()
-        machine = next((candidate for candidate in self._machines.all() if is_about(notice, candidate)), None)
-        candidates = list(self._maintenances.by_index(BY_EVENT, event_id(notice)))
-        desired = desired_maintenance(notice, machine, candidates, notice_filter=self._notice_filter, now=now)
-        if desired is not None:
-            await self._write(desired)
-        return phase_at(notice.spec, now=now).until
+        indexed = [maintenance.key for maintenance in self._maintenances.informer.by_index(BY_EVENT, event_id(notice))]
+        created = [self._created[key]] if key in self._created else []
+        found = (self._maintenances.get(maintenance) for maintenance in dict.fromkeys((*indexed, *created)))
+        return MachineNoticeObservation(
+            notice=notice,
+            machine=next((candidate for candidate in self._machines.all() if is_about(notice, candidate)), None),
+            maintenances=tuple(maintenance for maintenance in found if maintenance is not None),
+            now=self._client.clock.now(),
+        )
 
-    async def _write(self, desired: DesiredMaintenance) -> None:
+    def decide(self, observation: MachineNoticeObservation) -> MachineNoticeDecision:
+        notice, now = observation.notice, observation.now
+        desired = desired_maintenance(
+            notice, observation.machine, observation.maintenances, notice_filter=self._notice_filter, now=now
+        )
+        return MachineNoticeDecision(desired, phase_at(notice.spec, now=now).until)
+
+    async def act(self, observation: MachineNoticeObservation, decision: MachineNoticeDecision) -> bool:
+        desired = decision.desired
+        if desired is None:
+            return False
+        if desired.existing is not None:
+            await self._update(desired.existing, desired)
+            return True
         try:
-            if desired.existing is None:
-                await self._create(desired)
-            else:
-                await self._update(desired.existing, desired)
+            created = await self._create(desired)
         except AlreadyExists:
-            return  # created by another replica, or by our own request whose response was lost
-        except Conflict:
-            current = await self._client.get(MACHINE_MAINTENANCES, desired.name, namespace=self._namespace)
-            if (
-                not current.spec.maintenancescheduled
-                and desired.existing is not None
-                and current.uid == desired.existing.uid
-            ):
-                await self._update(current, desired)
+            return False  # created by another replica, or by our own request whose response was lost
+        self._created[observation.notice.name] = self._maintenances.record_write(created).key
+        log.info("Machine %s: event %s is recorded as %s", desired.spec.machinelink, desired.spec.eventid, desired.name)
+        return True
 
-    async def _create(self, desired: DesiredMaintenance) -> None:
+    async def refresh(self, key: str, error: Exception) -> bool:
+        """Read the MachineMaintenances of the notice."""
+        del error
+        observation = await self.observe(key)
+        for maintenance in () if observation is None else observation.maintenances:
+            try:
+                found = await self._client.get(MACHINE_MAINTENANCES, maintenance.name, namespace=maintenance.namespace)
+                self._maintenances.record_write(found)
+            except NotFound:
+                self._maintenances.record_delete(maintenance)
+        return True
+
+    async def forget(self, key: str) -> datetime | None:
+        self._created.pop(key, None)
+        return None
+
+    async def _create(self, desired: DesiredMaintenance) -> MachineMaintenance:
         body: RawObject = {
             "apiVersion": MACHINE_MAINTENANCES.api_version,
             "kind": MACHINE_MAINTENANCES.kind,
@@ -118,22 +179,18 @@ class MachineNoticeController:
             "spec": {"maintenancescheduled": False, **msgspec.to_builtins(desired.spec)},
         }
         try:
-            await self._client.create(MACHINE_MAINTENANCES, body, namespace=self._namespace)
+            return await self._client.create(MACHINE_MAINTENANCES, body, namespace=self._namespace)
         except NotFound:
             await namespaces.create_missing(self._client, self._namespace)
-            await self._client.create(MACHINE_MAINTENANCES, body, namespace=self._namespace)
-        log.info("Machine %s: event %s is recorded as %s", desired.spec.machinelink, desired.spec.eventid, desired.name)
+            return await self._client.create(MACHINE_MAINTENANCES, body, namespace=self._namespace)
 
     async def _update(self, existing: MachineMaintenance, desired: DesiredMaintenance) -> None:
         change = difference(msgspec.to_builtins(existing.spec), msgspec.to_builtins(desired.spec))
         change.pop("maintenancescheduled", None)
         preconditions = {"uid": existing.uid, "resourceVersion": existing.resource_version}
         patch = merge_patch({"metadata": preconditions, "spec": change})
-        await self._client.patch(MACHINE_MAINTENANCES, existing.name, patch, namespace=self._namespace)
-
-
-async def _run_informer(notices: Informer[MaintenanceNotice]) -> None:
-    await notices.run()
+        patched = await self._client.patch(MACHINE_MAINTENANCES, existing.name, patch, namespace=self._namespace)
+        self._maintenances.record_write(patched)
 
 
 def _identity(machine: Machine) -> tuple[str | None, str, bool]:

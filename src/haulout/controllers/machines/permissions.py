@@ -28,7 +28,7 @@ def permissions(
     """
     group, plural, scope = MACHINE_MAINTENANCES.group, MACHINE_MAINTENANCES.plural, namespace or None
     return (
-        Permission((*_WATCH, "patch"), group, plural, scope, "watch MachineMaintenances"),
+        Permission((*_READ, "patch"), group, plural, scope, "watch MachineMaintenances"),
         Permission(("patch",), group, f"{plural}/status", scope, "write the status of MachineMaintenances"),
         Permission((*_READ, "patch", "delete"), GROUP, MACHINES.plural, machine_namespace, "replace Machines"),
         Permission((*_WATCH, "patch"), GROUP, MACHINE_SETS.plural, machine_namespace, "replace one at a time"),
@@ -53,5 +53,5 @@ def _notice_permissions(scope: str | None) -> tuple[Permission, ...]:
     group, plural = MACHINE_MAINTENANCES.group, MACHINE_MAINTENANCES.plural
     return (
         Permission(_WATCH, MAINTENANCE_NOTICES.group, MAINTENANCE_NOTICES.plural, None, "watch MaintenanceNotices"),
-        Permission(("get", "create"), group, plural, scope, "create MachineMaintenances"),
+        Permission(("create",), group, plural, scope, "create MachineMaintenances"),
     )

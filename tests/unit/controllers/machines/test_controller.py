@@ -2,6 +2,7 @@
 
 from datetime import timedelta
 
+from haulout.api.hold import ANNOTATION as HOLD
 from haulout.api.machinemaintenance import NAMESPACE
 from haulout.api.openshift import MACHINE_NAMESPACE
 from haulout.controllers.machines.replacement_time import ReplacementPolicy
@@ -16,6 +17,7 @@ from support.platforms.machinemaintenance import (
     message,
     phase,
     run_operator,
+    warning_reasons,
 )
 from support.platforms.openshift import (
     SHORT_DELAYS,
@@ -24,6 +26,7 @@ from support.platforms.openshift import (
     create_machine_set,
     machine_api,
     node_of,
+    terminating_machines,
     with_openshift,
 )
 
@@ -76,3 +79,32 @@ async def test_a_heartbeat_of_a_control_plane_node_costs_no_request(clock: Clock
         assert requests(cluster) == before
         cluster.kubelets.set_not_ready(node, "the disk is broken")
         await cluster.eventually(lambda: requests(cluster) > before)
+
+
+async def test_a_record_that_somebody_changed_unseen_is_read_again_at_once(clock: Clock) -> None:
+    async with with_openshift(a_cluster(clock)).on_the_sandbox() as cluster, machine_api(cluster, paces=SHORT_DELAYS):
+        [machine] = await create_machine_set(cluster, "workers", replicas=1)
+        await cluster.patch("nodes", node_of(cluster, machine), metadata={"annotations": {HOLD: "a migration"}})
+        cluster.run(run_operator)
+        await create_machinemaintenance(cluster, machine)
+        await cluster.eventually(lambda: phase(cluster, machine), becomes="Waiting")
+        await cluster.pass_time(minutes=1)
+        cluster.transport().faults.delay_event(timedelta(minutes=30), path=f"/{PLURAL}", times=None)
+        await cluster.patch(PLURAL, f"{NAMESPACE}/mm-{machine}", metadata={"annotations": {"ticket": "42"}})
+        await cluster.patch("nodes", node_of(cluster, machine), metadata={"annotations": {HOLD: None}})
+        await cluster.eventually(lambda: machine in terminating_machines(cluster), within=SHORTLY)
+
+
+async def test_a_record_whose_set_cannot_be_read_says_so_until_it_can(clock: Clock) -> None:
+    async with with_openshift(a_cluster(clock)).on_the_sandbox() as cluster, machine_api(cluster, paces=SHORT_DELAYS):
+        first, *_ = await create_control_plane(cluster)
+        cluster.run(run_operator)
+        await cluster.pass_time(minutes=1)
+        faults = cluster.transport().faults
+        refusal = faults.fail_before_effect(method="GET", path="/controlplanemachinesets", response=403, times=None)
+        await create_machinemaintenance(cluster, first)
+        await cluster.eventually(lambda: "controlplanemachinesets" in message(cluster, first))
+        assert phase(cluster, first) == "Waiting"
+        await cluster.eventually(lambda: warning_reasons(cluster, first), becomes=["Failed"])
+        faults.remove(refusal)
+        await cluster.eventually(lambda: first in terminating_machines(cluster), within=timedelta(minutes=2))
