@@ -99,6 +99,7 @@ class NoticeConditionReason(StrEnum):
     CORDONED_BY_OTHERS = "CordonedByOthers"  # Emptied: the node is cordoned, but for no profile or NodeMaintenance
     MAINTENANCE_FAILED = "MaintenanceFailed"  # Stalled: the source reports that the maintenance failed
     NODE_GONE = "NodeGone"  # Ready: the node was deleted
+    RETRYING = "Retrying"  # Reconciling: a request failed and is retried
 
 
 class OnTimeReason(StrEnum):

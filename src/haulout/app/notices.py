@@ -22,7 +22,8 @@ from haulout.api.reasons import OperatorEventReason
 from haulout.app.leases import lease_advice
 from haulout.app.notice_metrics import NoticeMetrics
 from haulout.app.operator_events import OperatorEvents
-from haulout.controllers.notices.controller import MaintenanceNoticeController, ProfilePolicy
+from haulout.controllers.notices.controller import MaintenanceNoticeController
+from haulout.controllers.notices.profile_policy import ProfilePolicy
 from haulout.core.clock import Clock
 from haulout.core.metrics import Histogram, MetricVec
 from haulout.core.text import format_count

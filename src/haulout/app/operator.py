@@ -43,7 +43,7 @@ from haulout.controllers.nodemaintenance import node_lease
 from haulout.controllers.nodemaintenance.controller import NodeMaintenanceController
 from haulout.controllers.nodemaintenance.informers import node_cache
 from haulout.controllers.nodemaintenance.settings import NodeMaintenanceSettings
-from haulout.controllers.notices.controller import ProfilePolicy
+from haulout.controllers.notices.profile_policy import ProfilePolicy
 from haulout.core.clock import Clock
 from haulout.dashboard.api.nodes.informers import Informers
 from haulout.drain.metrics import ESX, KUBERNIKUS, NODE_MAINTENANCE, PROFILE

@@ -13,7 +13,10 @@ was deleted or not seen yet. Here the informer tells which revision it has seen,
 
 from typing import Generic, TypeVar
 
-from haulout.api.objects import Object
+from haulout.api.objects import Object, object_key
+from haulout.api.resources import Resource
+from haulout.errors import NotFound
+from haulout.kube.client import Client
 from haulout.kube.informer import Informer, revision
 
 O = TypeVar("O", bound=Object)  # noqa: E741 - named like R and T elsewhere
@@ -40,6 +43,18 @@ class MutationCache(Generic[O]):
         """Hide an object from `get`, until the informer has dropped it or has a new one of the same name."""
         self._written.pop(obj.key, None)
         self._deleted[obj.key] = obj.uid
+
+    async def refresh(
+        self, client: Client, resource: Resource[O], name: str, *, namespace: str | None = None
+    ) -> O | None:
+        """Read an object from the API server, because a conflict shows that it has changed; None if it is gone."""
+        cached = self.get(object_key(name, namespace))
+        try:
+            return self.record_write(await client.get(resource, name, namespace=namespace))
+        except NotFound:
+            if cached is not None:
+                self.record_delete(cached)
+            return None
 
     def get(self, key: str) -> O | None:
         """Return the newest known version of an object; None if it was deleted, or is unknown."""

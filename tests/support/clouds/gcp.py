@@ -20,6 +20,7 @@ from haulout.controllers.notices.early_start import EarlyStarter
 from haulout.core.clock import Clock
 from haulout.kube.client import Client
 from haulout.kube.informer import Informer, as_is
+from haulout.kube.mutation_cache import MutationCache
 from haulout.kube.patches import merge_patch
 from haulout.kube.recorder import EventRecorder
 from haulout.kube.reflector import ListWatch
@@ -96,7 +97,7 @@ class GcpWorld:
         compute = RestCompute(fetch, TokenCache(MetadataTokenIssuer(fetch), clock=self.clock))
         self.source = GcpEarlyStartSource(compute, client=client, nodes=nodes, settings=self.settings)
         notices: Informer[MaintenanceNotice] = Informer(client, ListWatch(MAINTENANCE_NOTICES), transform=as_is)
-        early_starter = EarlyStarter(client, notices, early_start_source_of=self._early_start_source)
+        early_starter = EarlyStarter(client, MutationCache(notices), early_start_source_of=self._early_start_source)
         notices.subscribe(lambda _, new: None if new is None else early_starter.add(new))
         async with asyncio.TaskGroup() as group:
             for run in (nodes.run(), notices.run(), early_starter.run(), self.source.run(NoticeWriter(client))):

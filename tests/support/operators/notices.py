@@ -22,7 +22,8 @@ from haulout.api.maintenancenotice import (
 from haulout.api.maintenancerecord import MAINTENANCE_RECORDS, DrainFacts, Entry, RecordContent
 from haulout.api.objects import Condition, Node, RawObject
 from haulout.api.resources import EVENTS, NODES, PODS
-from haulout.controllers.notices.controller import MaintenanceNoticeController, ProfilePolicy
+from haulout.controllers.notices.controller import MaintenanceNoticeController
+from haulout.controllers.notices.profile_policy import ProfilePolicy
 from haulout.controllers.notices.reschedule import Calendar
 from haulout.core.clock import Clock
 from haulout.history.record_store import new_record
@@ -33,6 +34,7 @@ from haulout.kube.recorder import EventRecorder
 from haulout.kube.reflector import ListWatch
 from haulout.kube.transport import Request, Response, Stream, Transport
 from haulout.providers.event_source import EarlyStartSource, ReschedulableSource
+from haulout_sandbox.apiserver import InProcessTransport
 from support.builders.objects import a_node, a_pod
 from support.clusters.backends import SandboxBackend
 from support.clusters.crd_installation import install_crd
@@ -56,6 +58,7 @@ class NoticeCluster:
     crash_at: int | None = None  # the step at which the first controller dies
     steps: list[str] = field(default_factory=list)
     requests: list[str] = field(default_factory=list)
+    transports: list[InProcessTransport] = field(default_factory=list)  # of the controllers, the latest last
     _controller_count: int = 0
     _running: list[asyncio.Task[None]] = field(default_factory=list)
 
@@ -89,7 +92,9 @@ class NoticeCluster:
         self.start()
 
     async def _run(self, random: Random) -> None:
-        client = Client(_SteppingTransport(self.cluster.api_server.transport(), self), clock=self.clock, random=random)
+        transport = self.cluster.api_server.transport()
+        self.transports.append(transport)
+        client = Client(_SteppingTransport(transport, self), clock=self.clock, random=random)
         events = EventRecorder(client, instance="test")
         nodes: Informer[Node] = Informer(client, ListWatch(NODES), transform=as_is)
         controller = MaintenanceNoticeController(

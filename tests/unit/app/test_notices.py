@@ -223,7 +223,7 @@ async def test_a_part_that_starts_again_leaves_nothing_behind(clock: Clock, monk
     async def breaking(self: MaintenanceNoticeController) -> None:
         nonlocal lives
         lives += 1
-        left.extend(subscribers(self._node_cache))
+        left.extend(subscribers(self._nodes))
         async with asyncio.timeout(1 if lives <= 3 else None):
             await run(self)
 

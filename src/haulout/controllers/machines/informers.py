@@ -83,12 +83,10 @@ class MachineInformers:
         cached = self.maintenances.get(key)
         if cached is None:
             return True
-        try:
-            found = await self._client.get(MACHINE_MAINTENANCES, cached.name, namespace=cached.namespace)
-        except NotFound:
-            self.maintenances.record_delete(cached)
-            return True
-        return self.maintenances.record_write(found).resource_version != cached.resource_version
+        found = await self.maintenances.refresh(
+            self._client, MACHINE_MAINTENANCES, cached.name, namespace=cached.namespace
+        )
+        return found is None or found.resource_version != cached.resource_version
 
     def machine(self, name: str) -> Machine | None:
         return self.machines.get(object_key(name, self._machine_namespace))

@@ -160,11 +160,9 @@ class MachineNoticeReconciler(Reconciler[str, MachineNoticeObservation, MachineN
         del error
         observation = await self.observe(key)
         for maintenance in () if observation is None else observation.maintenances:
-            try:
-                found = await self._client.get(MACHINE_MAINTENANCES, maintenance.name, namespace=maintenance.namespace)
-                self._maintenances.record_write(found)
-            except NotFound:
-                self._maintenances.record_delete(maintenance)
+            await self._maintenances.refresh(
+                self._client, MACHINE_MAINTENANCES, maintenance.name, namespace=maintenance.namespace
+            )
         return True
 
     async def forget(self, key: str) -> datetime | None:

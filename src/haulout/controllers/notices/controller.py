@@ -1,105 +1,59 @@
-"""The MaintenanceNotice controller: keep each notice's status current, record events, and delete expired notices.
+"""The MaintenanceNotice controller: its informer, its work queues, and the changes that enqueue a key.
+
+`reconciler` keeps each notice's status current, records events, and deletes expired notices. Beside it,
+`node_conditions` writes conditions of nodes, `reschedule` and `early_start` ask clouds, and `notice_quota` deletes what
+an agent should not have written.
 
 Of nodes, the controller writes conditions only. Profiles decide what happens to a node; they watch the same notices.
-
-The controller lists pods only for nodes whose maintenance is due: one list per node, about ten times per drain. A
-thousand maintenances that fall due in the same minute cost some ten small requests per second.
 """
 
-import asyncio
-import logging
-from collections.abc import Callable
-from contextlib import AsyncExitStack
-from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
-from typing import Protocol
-
-import msgspec
+from contextlib import ExitStack
 
 from haulout.api.hold import hold_of
-from haulout.api.maintenancenotice import (
-    MAINTENANCE_NOTICES,
-    MaintenanceNotice,
-    MaintenanceNoticeStatus,
-    NoticeCondition,
-    NoticePhase,
-)
+from haulout.api.maintenancenotice import MAINTENANCE_NOTICES, MaintenanceNotice, NoticePhase
 from haulout.api.objects import Node, machine_key
 from haulout.api.resources import NODES
 from haulout.budget.unavailable_nodes import STATE_LABEL
 from haulout.controllers.notices import node_conditions
-from haulout.controllers.notices.conditions import (
-    Observation,
-    cordon_owners,
-    depends_on_pods,
-    evaluate_on_time,
-    is_emptied,
-)
-from haulout.controllers.notices.decision import NoticeDecision, NoticeOptions, decide, observe
-from haulout.controllers.notices.drain_prediction import DrainHistory, DrainPrediction, OnChange
+from haulout.controllers.notices.conditions import cordon_owners
+from haulout.controllers.notices.decision import NoticeDecision, NoticeOptions
+from haulout.controllers.notices.drain_prediction import DrainHistory, DrainPredictor
 from haulout.controllers.notices.early_start import EarlyStarter, EarlyStartSourceOf
 from haulout.controllers.notices.events import NoticeEvent
-from haulout.controllers.notices.node_conditions import NodeConditionWriter
+from haulout.controllers.notices.node_conditions import (
+    NodeConditionDecision,
+    NodeConditionReconciler,
+    NodeObservation,
+)
 from haulout.controllers.notices.node_lookup import MACHINE_ADDRESS, NodeLookup, alias_values, has_same_identity
-from haulout.controllers.notices.notice_quota import BY_AGENT, NoticeQuota, agent_node
-from haulout.controllers.notices.orphans import ended_report, orphaned_at
-from haulout.controllers.notices.remaining_pods import RemainingPods, cordoned_since, drained_at, list_remaining_pods
-from haulout.controllers.notices.reschedule import Calendar, ReschedulableSourceOf, Rescheduler, no_preference
-from haulout.errors import Conflict, KubeError, NotFound
+from haulout.controllers.notices.notice_quota import (
+    BY_AGENT,
+    NoticeQuota,
+    QuotaDecision,
+    QuotaObservation,
+    agent_node,
+)
+from haulout.controllers.notices.profile_policy import ProfilePolicy
+from haulout.controllers.notices.reconciler import NoticeObservation, NoticeReconciler, OnStatusWritten
+from haulout.controllers.notices.remaining_pods import cordoned_since, drained_at
+from haulout.controllers.notices.reschedule import (
+    ReschedulableSourceOf,
+    RescheduleDecision,
+    RescheduleObservation,
+    RescheduleReconciler,
+    is_reschedule_candidate,
+)
 from haulout.kube.client import Client
 from haulout.kube.informer import Informer, as_is
-from haulout.kube.patches import difference, merge_patch
+from haulout.kube.mutation_cache import MutationCache
 from haulout.kube.recorder import EventRecorder, object_reference
 from haulout.kube.reflector import ListWatch
-from haulout.kube.workqueue import WorkQueue
-from haulout.providers.notice_writer import NoticeWriter
+from haulout.runtime.controller import Controller
+from haulout.runtime.journal import Journal, Transition
 
-log = logging.getLogger(__name__)
-
-_WORKERS = 16
+_NODE_WORKERS = 8
+_FEW_WORKERS = 4
 BY_NODE = "node"
-_RESYNC_AFTER = timedelta(minutes=10)  # profiles or node labels may have changed; a resync costs no request
-_RETRY_AFTER = timedelta(seconds=5)
-_MAX_POD_LIST_AGE = timedelta(seconds=5)  # maximum age of a cached pod list
-
-
-LeadTimeOf = Callable[[Node, MaintenanceNotice], timedelta | None]  # None: the default lead time
-IsHandled = Callable[[Node, MaintenanceNotice], bool]  # whether a profile empties the node for the notice
-
-
-def always_handled(node: Node, notice: MaintenanceNotice) -> bool:
-    """Treat every notice as handled by a profile."""
-    del node, notice
-    return True
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProfilePolicy:
-    """What profiles decide about a notice: maintenance windows, lead time, and whether a profile handles it."""
-
-    calendar: Calendar = no_preference
-    lead_time_of: LeadTimeOf = no_preference
-    is_handled: IsHandled = always_handled
-
-
-OnStatusWritten = Callable[[MaintenanceNotice, MaintenanceNoticeStatus], object]
-"""Hears of a notice as it was, and of the status that it has now."""
-
-
-class DrainPredictor(Protocol):
-    """Predicts how long it takes to empty a node."""
-
-    def predict(self, node: Node) -> DrainPrediction | None:
-        """Return the predicted duration. None: nothing is known. `PENDING`: ask again later."""
-        ...
-
-    def set_enabled(self, *, enabled: bool) -> None:
-        """Enable or disable reading the history. Without open notices nothing needs predictions."""
-        ...
-
-    async def run(self, on_change: OnChange) -> None:
-        """Run until cancelled; call `on_change` with the node whose history changed, or "" for all nodes."""
-        ...
 
 
 class MaintenanceNoticeController:
@@ -121,79 +75,104 @@ class MaintenanceNoticeController:
         self.notices: Informer[MaintenanceNotice] = Informer(
             client, ListWatch(MAINTENANCE_NOTICES), transform=as_is, indexes={BY_NODE: _node_of, BY_AGENT: agent_node}
         )
-        self._client = client
-        self._clock = client.clock
-        self._events = events
-        self._options = options or NoticeOptions()
-        self._profile_policy = profile_policy or ProfilePolicy()
-        self._on_status_written = on_status_written
+        cache = MutationCache(self.notices)
+        profile_policy = profile_policy or ProfilePolicy()
+        self._journal = Journal("notices", events, metrics=client.metrics)
         self._predictor = predictor or DrainHistory(client, nodes)
-        self._node_cache = nodes
+        self._nodes = nodes
         self._node_lookup = NodeLookup()
         self._open_notices: set[str] = set()  # names of notices that are not over
-        self._remaining_pods: dict[str, RemainingPods] = {}  # by node: the most recent pod list
-        self._node_conditions = NodeConditionWriter(
-            client, nodes, notices_of_node=lambda node: self.notices.by_index(BY_NODE, node)
-        )
-        self._rescheduler = Rescheduler(
+        self._quota = NoticeQuota(client, cache, nodes, journal=self._journal, requeue=self._enqueue)
+        self._reconciler = NoticeReconciler(
             client,
-            self.notices,
-            node_of=lambda notice: self._node_lookup.resolve(notice).node,
-            reschedulable_source_of=reschedulable_source_of,
-            calendar=self._profile_policy.calendar,
+            cache,
+            node_lookup=self._node_lookup,
+            predictor=self._predictor,
+            options=options or NoticeOptions(),
+            profile_policy=profile_policy,
+            exceeds_quota=self._quota.exceeds_quota,
             record_event=self._record_event,
+            record_change=self._record_change,
+            on_status_written=on_status_written,
         )
-        self._notice_writer = NoticeWriter(client)
-        self._early_starter = EarlyStarter(client, self.notices, early_start_source_of=early_start_source_of)
-        self._queue: WorkQueue[str] = WorkQueue(
-            self._reconcile,
-            clock=client.clock,
-            random=client.random,
-            workers=_WORKERS,
-            metrics=client.metrics,
-            name="notices",
+        self._controller: Controller[str, NoticeObservation, NoticeDecision] = Controller(
+            self._reconciler, client, name="notices"
         )
-        self._quota = NoticeQuota(client, self.notices, nodes, events=events, requeue=self._queue.add)
+        self._node_conditions: Controller[str, NodeObservation, NodeConditionDecision] = Controller(
+            NodeConditionReconciler(client, nodes, notices_of_node=lambda node: self.notices.by_index(BY_NODE, node)),
+            client,
+            name="node conditions",
+            workers=_NODE_WORKERS,
+        )
+        self._rescheduler: Controller[str, RescheduleObservation, RescheduleDecision] = Controller(
+            RescheduleReconciler(
+                client,
+                cache,
+                node_of=lambda notice: self._node_lookup.resolve(notice).node,
+                reschedulable_source_of=reschedulable_source_of,
+                calendar=profile_policy.calendar,
+                record_event=self._record_event,
+            ),
+            client,
+            name="notice rescheduling",
+            workers=_FEW_WORKERS,
+        )
+        self._early_starter = EarlyStarter(client, cache, early_start_source_of=early_start_source_of)
+        self._quota_controller: Controller[str, QuotaObservation, QuotaDecision] = Controller(
+            self._quota, client, name="notice quota", workers=_FEW_WORKERS
+        )
 
     async def run(self) -> None:
         """Run until cancelled. The caller runs the node informer."""
-        async with AsyncExitStack() as stack:
-            group = await stack.enter_async_context(asyncio.TaskGroup())
-            group.create_task(self._watch_notices())
-            await self._node_cache.wait_synced()
-            stack.callback(self._node_cache.subscribe(self._on_node))  # the node informer outlives this controller
-            await self.notices.wait_synced()
-            self.notices.subscribe(self._on_notice)
-            group.create_task(self._predictor.run(self._on_drain_history))
-            group.create_task(self._node_conditions.run())
-            group.create_task(self._rescheduler.run())
-            group.create_task(self._early_starter.run())
-            group.create_task(self._quota.run())
-            await self._queue.run()
+        background = (
+            self.notices.run,
+            self._run_predictor,
+            self._node_conditions.run,
+            self._rescheduler.run,
+            self._early_starter.run,
+            self._quota_controller.run,
+        )
+        await self._controller.run(background=background, start=self._start)
 
-    async def _watch_notices(self) -> None:
-        await self.notices.run()
+    async def _start(self, subscriptions: ExitStack) -> None:
+        await self._nodes.wait_synced()
+        subscriptions.callback(self._nodes.subscribe(self._on_node))  # this informer outlasts the controller
+        await self.notices.wait_synced()
+        subscriptions.callback(self.notices.subscribe(self._on_notice))
+
+    async def _run_predictor(self) -> None:
+        await self._predictor.run(self._on_drain_history)
+
+    def _enqueue(self, name: str) -> None:
+        self._controller.queue.add(name)
+
+    def _record_change(self, name: str) -> None:
+        self._controller.record_change(name)
 
     # Event handlers
 
     def _on_notice(self, old: MaintenanceNotice | None, new: MaintenanceNotice | None) -> None:
         for notice in (old, new):
             if notice is not None:
-                self._quota.add(notice)
+                for node in self._quota.affected_nodes(notice):
+                    self._quota_controller.queue.add(node)
         if new is not None and self._quota.exceeds_quota(new):
             return
         for notice in (old, new):
             if notice is not None:
-                self._queue.add(notice.name)
-                self._node_conditions.add(notice.status.node_name)
+                self._controller.queue.add(notice.name)
+                if notice.status.node_name:
+                    self._node_conditions.queue.add(notice.status.node_name)
         if new is not None:
-            self._rescheduler.add(new)
             self._early_starter.add(new)
-        changed = new or old
-        if changed is not None:
-            is_open = new is not None and not _is_over(new)
-            (self._open_notices.add if is_open else self._open_notices.discard)(changed.name)
-            self._predictor.set_enabled(enabled=bool(self._open_notices))
+        if new is not None and is_reschedule_candidate(new):
+            self._rescheduler.queue.add(new.name)
+        self._track_open((new or old or MaintenanceNotice()).name, is_open=new is not None and not _is_over(new))
+
+    def _track_open(self, name: str, *, is_open: bool) -> None:
+        """Read the history of drains only while there are open notices."""
+        (self._open_notices.add if is_open else self._open_notices.discard)(name)
+        self._predictor.set_enabled(enabled=bool(self._open_notices))
 
     def _on_node(self, old: Node | None, new: Node | None) -> None:
         self._node_lookup.update(old, new)
@@ -202,14 +181,14 @@ class MaintenanceNoticeController:
             if old is None
             else not node_conditions.has_same_conditions(old, new)
         ):
-            self._node_conditions.add(new.name)
+            self._node_conditions.queue.add(new.name)
         if old is not None and new is not None and _is_equivalent(old, new):
             return
         names = {node.name for node in (old, new) if node is not None}
         machines = {machine_key(node.spec.provider_id) for node in (old, new) if node is not None}
         aliases = {name for node in (old, new) if node is not None for name in alias_values(node)}
         for name in names:
-            self._remaining_pods.pop(name, None)
+            self._reconciler.forget_pods(name)
         for notice in self.notices.all():
             spec = notice.spec
             is_affected = notice.node in names or machine_key(spec.provider_id) in machines
@@ -218,131 +197,31 @@ class MaintenanceNoticeController:
                 or spec.machine_name in aliases
                 or notice.metadata.annotations.get(MACHINE_ADDRESS) in aliases
             ):
-                self._queue.add(notice.name)
+                self._controller.queue.add(notice.name)
 
     def _on_drain_history(self, node: str) -> None:
         for name in (
             self._open_notices if not node else [notice.name for notice in self.notices.by_index(BY_NODE, node)]
         ):
-            self._queue.add(name)
+            self._controller.queue.add(name)
 
-    # Reconcile
-
-    async def _reconcile(self, name: str) -> datetime | None:
-        notice = self.notices.get(name)
-        if notice is None or self._quota.exceeds_quota(notice):
-            return None
-        lookup = self._node_lookup.resolve(notice)
-        orphaned = orphaned_at(notice) if lookup.node is None else None
-        if orphaned is not None and self._clock.now() >= orphaned:
-            await self._notice_writer.write(ended_report(notice, now=self._clock.now()))
-            return None  # the watch triggers the next reconcile
-        prediction = None if lookup.node is None else self._predictor.predict(lookup.node)
-        options = self._options_for(notice, lookup.node)
-        state, observation = observe(
-            notice, lookup, now=self._clock.now(), options=options, latest_prediction=prediction
-        )
-        remaining = (
-            await self._get_remaining_pods(observation.node)
-            if observation.node is not None and depends_on_pods(observation)
-            else None
-        )
-        if not await self._is_confirmed(observation, remaining):
-            self._remaining_pods.pop(observation.notice.node, None)
-            return self._clock.now() + _RETRY_AFTER
-        decision = decide(lookup, state, observation, options=options, remaining=remaining)
-        try:
-            if decision.is_expired:
-                await self._client.delete(
-                    MAINTENANCE_NOTICES, name, uid=notice.uid, resource_version=notice.resource_version
-                )
-                return None
-            await self._write(notice, decision)
-        except (Conflict, NotFound) as error:
-            log.debug("MaintenanceNotice %s has changed, retrying: %s", name, error)
-            return None  # the watch triggers the next reconcile
-        for event in decision.events:
-            self._record_event(notice, event)
-        resync_at = self._clock.now() + _RESYNC_AFTER if state.phase is NoticePhase.PLANNED else None
-        return min(
-            (instant for instant in (resync_at, decision.requeue_at, orphaned) if instant is not None), default=None
-        )
-
-    async def _is_confirmed(self, observation: Observation, remaining: RemainingPods | None) -> bool:
-        """Return whether fresh reads confirm that the node is empty, if the decision would set Emptied.
-
-        The cached node and the cached pod list may be stale, and Emptied lets the cloud begin early.
-        """
-        condition = observation.notice.status.condition(NoticeCondition.EMPTIED)
-        was_emptied = condition is not None and condition.status == "True"
-        if (
-            observation.node is None
-            or was_emptied
-            or not is_emptied(observation, evaluate_on_time(observation, remaining))
-        ):
-            return True
-        try:
-            nodes = (await self._client.list(NODES, fields=f"metadata.name={observation.node.name}")).items
-            exact_remaining = [
-                await list_remaining_pods(self._client, candidate, exact=True)
-                for candidate in nodes
-                if candidate.uid == observation.node.uid
-            ]
-        except KubeError as error:
-            log.debug("cannot check whether node %s is empty: %s", observation.node.name, error)
-            return False
-        exact_observations = [
-            replace(observation, node=candidate) for candidate in nodes if candidate.uid == observation.node.uid
-        ]
-        return any(
-            is_emptied(candidate, evaluate_on_time(candidate, exact))
-            for candidate, exact in zip(exact_observations, exact_remaining, strict=True)
-        )
-
-    def _options_for(self, notice: MaintenanceNotice, node: Node | None) -> NoticeOptions:
-        if node is None:
-            return self._options
-        lead_time = self._profile_policy.lead_time_of(node, notice)
-        is_handled = self._profile_policy.is_handled(node, notice)
-        return replace(
-            self._options, lead_time=self._options.lead_time if lead_time is None else lead_time, is_handled=is_handled
-        )
-
-    async def _get_remaining_pods(self, node: Node) -> RemainingPods:
-        now = self._clock.now()
-        cached = self._remaining_pods.get(node.name)
-        if cached is not None and now - cached.observed_at < _MAX_POD_LIST_AGE:
-            return cached
-        try:
-            remaining = await list_remaining_pods(self._client, node)
-        except KubeError as error:
-            remaining = RemainingPods(now, problem=str(error))
-        self._remaining_pods[node.name] = remaining
-        return remaining
-
-    async def _write(self, notice: MaintenanceNotice, decision: NoticeDecision) -> None:
-        if decision.status.phase not in (NoticePhase.DUE, NoticePhase.ACTIVE):
-            self._remaining_pods.pop(decision.status.node_name, None)
-        change = difference(msgspec.to_builtins(notice.status), msgspec.to_builtins(decision.status))
-        if not change:
-            return
-        metadata = {"uid": notice.uid, "resourceVersion": notice.resource_version}
-        patch = merge_patch({"metadata": metadata, "status": change})
-        await self._client.patch(MAINTENANCE_NOTICES, notice.name, patch, subresource="status")
-        self._on_status_written(notice, decision.status)
+    # Events
 
     def _record_event(self, notice: MaintenanceNotice, event: NoticeEvent) -> None:
         node = self._node_lookup.resolve(notice).node
         references = [object_reference(MAINTENANCE_NOTICES, notice)]
         references += [] if node is None else [object_reference(NODES, node)]
-        for regarding in references:
-            self._events.event(
-                regarding,
+        self._journal.record(
+            Transition(
+                regarding=tuple(references),
+                subject="MaintenanceNotice",  # the message begins with its name
                 reason=event.reason,
-                note=f"{notice.name}: {event.message}",
+                message=f"{notice.name}: {event.message}",
                 action="Review",
-                type="Warning" if event.is_warning else "Normal",
+                is_warning=event.is_warning,
+                log_fields={"notice": notice.name},
             )
+        )
 
 
 def _node_of(notice: MaintenanceNotice) -> tuple[str, ...]:

@@ -1,9 +1,9 @@
 """The decision of the notices controller: the notice's new status, and the events since the last reconcile. Pure.
 
-Auto Scaling terminations whose lifecycle hooks nothing completes. Pure. The agent on a node sees that Auto Scaling
-terminates its instance, but has no AWS permissions. If the operator has none either, or does not listen to AWS at all,
-a lifecycle hook runs to its heartbeat timeout: the instance terminates later than it could, or before its node is
-empty. The notice says so in one event.
+Events include Auto Scaling terminations whose lifecycle hooks nothing completes. The agent on a node sees that Auto
+Scaling terminates its instance, but has no AWS permissions. If the operator has none either, or does not listen to AWS
+at all, a lifecycle hook runs to its heartbeat timeout: the instance terminates later than it could, or before its node
+is empty. The notice says so in one event.
 """
 
 from collections.abc import Iterable, Iterator
@@ -26,10 +26,12 @@ from haulout.api.maintenancenotice import (
     early_start_of,
     phase_at,
 )
+from haulout.api.notice_reports import NoticeReport
 from haulout.api.objects import StatusCondition
 from haulout.api.reasons import NoticeConditionReason, NoticeEventReason, OnTimeReason
 from haulout.controllers.notices.conditions import (
     Observation,
+    Readiness,
     Timeliness,
     emptied_condition,
     evaluate_on_time,
@@ -66,9 +68,10 @@ class NoticeDecision:
     """The outcome of one reconcile."""
 
     status: MaintenanceNoticeStatus
-    events: tuple[NoticeEvent, ...]
-    requeue_at: datetime | None
-    is_expired: bool  # retention has passed: delete the object
+    events: tuple[NoticeEvent, ...] = ()
+    requeue_at: datetime | None = None
+    is_expired: bool = False  # retention has passed: delete the object
+    end_report: NoticeReport | None = None  # ends a notice that nothing else will end
 
 
 def observe(
@@ -294,21 +297,37 @@ def _conditions(
         _early_start(observation.notice),
         _node_found(lookup),
     )
-    status = _with_conditions(observation, observation.notice.status, changed)
-    summary = readiness(observation.notice, lookup, state, status.condition(NoticeCondition.ON_TIME)).conditions()
-    others = {NoticeCondition.RECONCILING, NoticeCondition.STALLED} - {condition.type for condition in summary}
+    notice, now = observation.notice, observation.now
+    status = _with_conditions(notice, notice.status, changed, now=now)
+    summary = readiness(notice, lookup, state, status.condition(NoticeCondition.ON_TIME))
+    return _with_readiness(notice, status, summary, now=now).conditions
+
+
+def failed_status(notice: MaintenanceNotice, *, reason: str, message: str, now: datetime) -> MaintenanceNoticeStatus:
+    """Return the status after a failed reconcile, which is tried again: only its summary changes."""
+    return _with_readiness(notice, notice.status, Readiness(NoticeCondition.RECONCILING, reason, message), now=now)
+
+
+def _with_readiness(
+    notice: MaintenanceNotice, status: MaintenanceNoticeStatus, summary: Readiness, *, now: datetime
+) -> MaintenanceNoticeStatus:
+    conditions = summary.conditions()
+    others = {NoticeCondition.RECONCILING, NoticeCondition.STALLED} - {condition.type for condition in conditions}
     kept = tuple(condition for condition in status.conditions if condition.type not in others)
-    return _with_conditions(observation, msgspec.structs.replace(status, conditions=kept), summary).conditions
+    return _with_conditions(notice, msgspec.structs.replace(status, conditions=kept), conditions, now=now)
 
 
 def _with_conditions(
-    observation: Observation, status: MaintenanceNoticeStatus, conditions: Iterable[StatusCondition | None]
+    notice: MaintenanceNotice,
+    status: MaintenanceNoticeStatus,
+    conditions: Iterable[StatusCondition | None],
+    *,
+    now: datetime,
 ) -> MaintenanceNoticeStatus:
-    generation = observation.notice.metadata.generation
     for condition in conditions:
         if condition is not None:
-            updated = msgspec.structs.replace(condition, observed_generation=generation)
-            status = msgspec.structs.replace(status, conditions=with_condition(status, updated, now=observation.now))
+            updated = msgspec.structs.replace(condition, observed_generation=notice.metadata.generation)
+            status = msgspec.structs.replace(status, conditions=with_condition(status, updated, now=now))
     return status
 
 

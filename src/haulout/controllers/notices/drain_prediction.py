@@ -1,4 +1,4 @@
-"""Predict how long a drain takes from the durations of past drains. Pure.
+"""Predict how long a drain takes from the durations of past drains.
 
     predict_drain(node.name, own=(2400.0, 2520.0), similar=[("nodes of pool blue", samples)])
 
@@ -7,7 +7,7 @@ never drained is compared with similar nodes, from the most specific group to al
 enough samples. The prediction is the 90th percentile plus a safety margin, since a drain that begins too early costs
 little.
 
-Durations of past drains, read from MaintenanceRecords while a notice needs a prediction.
+`DrainHistory` reads the durations from MaintenanceRecords, while a notice needs a prediction:
 
     history = DrainHistory(client, nodes)
     await history.run(on_change)    # until cancelled; reads nothing before `set_enabled(enabled=True)`
@@ -26,7 +26,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Final, Protocol
 
 import msgspec
 
@@ -159,6 +159,22 @@ def drain_durations(record: RecordedDrains) -> DrainDurations:
         if entry.drain is not None and entry.drain.pods and _is_counted(entry.result)
     ]
     return DrainDurations(record.key, record.uid, record.resource_version, tuple(seconds[-MAX_SAMPLES:]))
+
+
+class DrainPredictor(Protocol):
+    """Predicts how long it takes to empty a node."""
+
+    def predict(self, node: Node) -> DrainPrediction | None:
+        """Return the predicted duration. None: nothing is known. `PENDING`: ask again later."""
+        ...
+
+    def set_enabled(self, *, enabled: bool) -> None:
+        """Enable or disable reading the history. Without open notices nothing needs predictions."""
+        ...
+
+    async def run(self, on_change: OnChange) -> None:
+        """Run until cancelled; call `on_change` with the node whose history changed, or "" for all nodes."""
+        ...
 
 
 class DrainHistory:

@@ -25,13 +25,15 @@ from haulout.api.maintenancenotice import (
     NoticeStage,
     early_start_of,
 )
+from haulout.controllers.notices.source_backoff import SourceBackoff
 from haulout.core.backoff import Backoff
-from haulout.errors import CloudError, Conflict, ExternalError, NotFound, RescheduleRefused
+from haulout.errors import ExternalError, RescheduleRefused
 from haulout.kube.client import Client
-from haulout.kube.informer import Informer
+from haulout.kube.mutation_cache import MutationCache
 from haulout.kube.patches import merge_patch
-from haulout.kube.workqueue import WorkQueue
 from haulout.providers.event_source import EarlyStartSource, HasStartBlocker
+from haulout.runtime.controller import Controller
+from haulout.runtime.reconciler import Reconciler
 
 log = logging.getLogger(__name__)
 
@@ -82,86 +84,135 @@ def with_answer(record: EarlyStart, answer: EarlyStartAnswer, message: str) -> E
     return msgspec.structs.replace(record, answer=answer, message=message)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EarlyStartObservation:
+    """A notice and its source at one moment."""
+
+    notice: MaintenanceNotice
+    source: EarlyStartSource | None  # None: its source cannot be asked
+    unwritten_answer: EarlyStart | None  # of the source, to the request that the notice records
+    blocked_until: datetime | None  # the source has not answered, or there is a blocker
+    now: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class EarlyStartDecision:
+    """The next action, if any."""
+
+    action: RequestEarlyStart | EarlyStart | None
+    requeue_at: datetime | None = None
+
+
 class EarlyStarter:
     """Asks sources to begin early. The owner runs `run` and calls `add` for each changed notice."""
 
     def __init__(
-        self, client: Client, notices: Informer[MaintenanceNotice], *, early_start_source_of: EarlyStartSourceOf
+        self, client: Client, notices: MutationCache[MaintenanceNotice], *, early_start_source_of: EarlyStartSourceOf
     ) -> None:
-        self._client = client
-        self._notices = notices
-        self._early_start_source_of = early_start_source_of
-        self._failures: dict[str, int] = {}
-        self._retry_at: dict[str, datetime] = {}  # backoff per notice after the source failed
-        self._logged_blockers: dict[str, str] = {}  # by notice: the blocker that was logged last
-        self._unwritten_answers: dict[tuple[str, EarlyStart], EarlyStart] = {}  # answers that could not be written yet
-        self._queue: WorkQueue[str] = WorkQueue(
-            self._reconcile,
-            clock=client.clock,
-            random=client.random,
-            workers=_WORKERS,
-            metrics=client.metrics,
+        self._controller: Controller[str, EarlyStartObservation, EarlyStartDecision] = Controller(
+            EarlyStartReconciler(client, notices, early_start_source_of=early_start_source_of),
+            client,
             name="notice early starts",
+            workers=_WORKERS,
         )
 
     def add(self, notice: MaintenanceNotice) -> None:
         """Queue a notice, if it has the condition Emptied."""
         if notice.status.condition(NoticeCondition.EMPTIED) is not None:
-            self._queue.add(notice.name)
+            self._controller.queue.add(notice.name)
 
     async def run(self) -> None:
-        await self._queue.run()
+        await self._controller.run()
 
-    async def _reconcile(self, name: str) -> datetime | None:
-        notice = self._notices.get(name)
-        event_source = None if notice is None else self._early_start_source_of(notice.spec.source)
-        action = None if notice is None else decide(notice, now=self._client.clock.now())
-        if notice is None or event_source is None or action is None:
-            self._forget(name)
+
+class EarlyStartReconciler(Reconciler[str, EarlyStartObservation, EarlyStartDecision]):
+    """Asks the source of one notice at a time, by name."""
+
+    def __init__(
+        self, client: Client, notices: MutationCache[MaintenanceNotice], *, early_start_source_of: EarlyStartSourceOf
+    ) -> None:
+        self._client = client
+        self._notices = notices
+        self._early_start_source_of = early_start_source_of
+        self._source_backoff = SourceBackoff(client, _BACKOFF)
+        self._logged_blockers: dict[str, str] = {}  # by notice: the blocker that was logged last
+        self._unwritten_answers: dict[tuple[str, EarlyStart], EarlyStart] = {}  # answers that could not be written yet
+
+    async def observe(self, key: str) -> EarlyStartObservation | None:
+        notice = self._notices.get(key)
+        if notice is None:
             return None
-        if isinstance(action, EarlyStart):
-            return await self._write_unless_blocked(notice, event_source, action)
-        if (name, action.record) not in self._unwritten_answers:
-            return await self._request_start(notice, event_source, action.record)
-        await self._write(notice, self._unwritten_answers[name, action.record])
+        now, source = self._client.clock.now(), self._early_start_source_of(notice.spec.source)
+        record = early_start_of(notice)
+        answer = None if record is None else self._unwritten_answers.get((key, record))
+        is_asked_next = source is not None and answer is None and _leads_to_request(decide(notice, now=now))
+        return EarlyStartObservation(
+            notice=notice,
+            source=source,
+            unwritten_answer=answer,
+            blocked_until=await self._blocked_until(notice, source) if is_asked_next and source is not None else None,
+            now=now,
+        )
+
+    def decide(self, observation: EarlyStartObservation) -> EarlyStartDecision:
+        action = None if observation.source is None else decide(observation.notice, now=observation.now)
+        if isinstance(action, RequestEarlyStart) and observation.unwritten_answer is not None:
+            return EarlyStartDecision(observation.unwritten_answer)
+        if observation.blocked_until is not None:
+            return EarlyStartDecision(None, observation.blocked_until)
+        return EarlyStartDecision(action)
+
+    async def act(self, observation: EarlyStartObservation, decision: EarlyStartDecision) -> bool:
+        notice = observation.notice
+        match decision.action:
+            case RequestEarlyStart(record) if observation.source is not None:
+                await self._request_start(notice, observation.source, record)
+                return True
+            case EarlyStart() as record:
+                await self._write(notice, record)
+                return True
+        return False
+
+    async def report(self, observation: EarlyStartObservation, decision: EarlyStartDecision) -> datetime | None:
+        if decision.requeue_at is None:
+            self._forget(observation.notice.name)
         return None
 
-    async def _write_unless_blocked(
-        self, notice: MaintenanceNotice, event_source: EarlyStartSource, record: EarlyStart
-    ) -> datetime | None:
-        """Write the record of a request or of its answer; a request is not written while a blocker exists."""
-        if record.answer is EarlyStartAnswer.REQUESTED and (
-            retry_at := await self._blocked_until(notice, event_source)
-        ):
-            return retry_at
-        await self._write(notice, record)
-        return None  # the watch triggers the next reconcile
+    async def refresh(self, key: str, error: Exception) -> bool:
+        del error
+        await self._notices.refresh(self._client, MAINTENANCE_NOTICES, key)
+        return True
+
+    async def forget(self, key: str) -> datetime | None:
+        self._forget(key)
+        return None
+
+    def _forget(self, name: str) -> None:
+        self._source_backoff.forget(name)
+        self._logged_blockers.pop(name, None)
+        self._unwritten_answers = {key: answer for key, answer in self._unwritten_answers.items() if key[0] != name}
 
     async def _request_start(
         self, notice: MaintenanceNotice, event_source: EarlyStartSource, record: EarlyStart
-    ) -> datetime | None:
+    ) -> None:
         """Call the source, and keep its answer in memory until it is written."""
-        if retry_at := await self._blocked_until(notice, event_source):
-            return retry_at
         try:
             answer = await _start_early(event_source, notice, record)
         except ExternalError as error:
-            return self._retry_after_failure(notice, error)
-        self._unwritten_answers[notice.name, record] = answer
-        await self._write(self._notices.get(notice.name) or notice, answer)
-        return None
+            self._record_failure(notice, error)
+        else:
+            self._unwritten_answers[notice.name, record] = answer
 
     async def _blocked_until(self, notice: MaintenanceNotice, event_source: EarlyStartSource) -> datetime | None:
         """Return when to retry, if a blocker exists or the source failed recently."""
-        until = self._retry_at.get(notice.name)
-        if until is not None and self._client.clock.now() < until:
-            return until  # a changed notice does not shorten the backoff
+        if retry_at := self._source_backoff.retry_at(notice.name):
+            return retry_at
         if not isinstance(event_source, HasStartBlocker):
             return None
         try:
             blocker = await event_source.start_blocker(notice)
         except ExternalError as error:
-            return self._retry_after_failure(notice, error)
+            return self._record_failure(notice, error)
         if not blocker:
             return None
         if self._logged_blockers.get(notice.name) != blocker:
@@ -169,31 +220,20 @@ class EarlyStarter:
             log.info("%s: %s is not asked to begin yet: %s", notice.name, notice.spec.source, blocker)
         return self._client.clock.now() + _BLOCKED_RETRY_AFTER
 
-    def _retry_after_failure(self, notice: MaintenanceNotice, error: ExternalError) -> datetime:
-        failures = self._failures[notice.name] = self._failures.get(notice.name, 0) + 1
+    def _record_failure(self, notice: MaintenanceNotice, error: ExternalError) -> datetime:
         log.warning("%s: asking %s to begin early: %s; retrying", notice.name, notice.spec.source, error)
-        retry_after = error.retry_after if isinstance(error, CloudError) else None
-        pause = max(_BACKOFF.delay(failures, self._client.random), retry_after or timedelta())
-        until = self._retry_at[notice.name] = self._client.clock.now() + pause
-        return until
-
-    def _forget(self, name: str) -> None:
-        self._failures.pop(name, None)
-        self._retry_at.pop(name, None)
-        self._logged_blockers.pop(name, None)
-        self._unwritten_answers = {key: answer for key, answer in self._unwritten_answers.items() if key[0] != name}
+        return self._source_backoff.record_failure(notice.name, error)
 
     async def _write(self, notice: MaintenanceNotice, record: EarlyStart) -> None:
         metadata = {"uid": notice.uid, "resourceVersion": notice.resource_version}
         patch = merge_patch({"metadata": {**metadata, **record.metadata_patch}})
-        try:
-            await self._client.patch(MAINTENANCE_NOTICES, notice.name, patch)
-        except (Conflict, NotFound) as error:
-            log.debug(
-                "MaintenanceNotice %s has changed, retrying: %s", notice.name, error
-            )  # the watch triggers the next reconcile
-        else:
-            log.info("%s: %s", notice.name, record.message)
+        self._notices.record_write(await self._client.patch(MAINTENANCE_NOTICES, notice.name, patch))
+        log.info("%s: %s", notice.name, record.message)
+
+
+def _leads_to_request(action: RequestEarlyStart | EarlyStart | None) -> bool:
+    """Return whether an action asks the source, or writes down that it will be asked."""
+    return isinstance(action, RequestEarlyStart) or (action is not None and action.answer is EarlyStartAnswer.REQUESTED)
 
 
 async def _start_early(event_source: EarlyStartSource, notice: MaintenanceNotice, record: EarlyStart) -> EarlyStart:

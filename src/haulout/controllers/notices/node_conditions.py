@@ -14,6 +14,7 @@ A node is patched only if a condition changes: when a notice arrives, moves, beg
 
 import logging
 from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from haulout.api.maintenancenotice import MaintenanceNotice, NoticePhase
@@ -22,20 +23,19 @@ from haulout.api.reasons import NodeConditionReason
 from haulout.api.resources import NODES
 from haulout.controllers.notices.remaining_pods import node_condition
 from haulout.core.timestamps import whole_seconds
-from haulout.errors import Conflict, Forbidden, Invalid, NotFound
+from haulout.errors import Forbidden, Invalid
 from haulout.kube.client import Client
 from haulout.kube.informer import Informer
+from haulout.kube.mutation_cache import MutationCache
 from haulout.kube.patches import strategic_patch
-from haulout.kube.workqueue import WorkQueue
+from haulout.runtime.reconciler import Reconciler
 
 log = logging.getLogger(__name__)
 
 OUR_PREFIX = "Haulout notice "
 _SHARED_PREFIX = "Haulout: "  # the prefix that a NodeMaintenance writes
 _ENDED_MESSAGE = f"{_SHARED_PREFIX}no maintenance is announced"
-_CONFLICT_RETRY_AFTER = timedelta(seconds=1)
 _FORBIDDEN_RETRY_AFTER = timedelta(minutes=10)
-_WORKERS = 8
 _CONDITION_PHASES: tuple[tuple[NodeConditionType, frozenset[str]], ...] = (
     (NodeConditionType.PLANNED, frozenset({NoticePhase.PLANNED, NoticePhase.DUE})),
     (NodeConditionType.IN_PROGRESS, frozenset({NoticePhase.ACTIVE})),
@@ -107,51 +107,69 @@ def _condition(
     return condition
 
 
-class NodeConditionWriter:
-    """Writes the node conditions. The owner runs `run` and calls `add` for each node that may need a change."""
+@dataclass(frozen=True, slots=True)
+class NodeObservation:
+    """A node and the notices about it at one moment."""
+
+    node: Node
+    notices: tuple[MaintenanceNotice, ...]
+    now: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class NodeConditionDecision:
+    """The status patch, if any."""
+
+    change: RawObject | None
+    requeue_at: datetime | None = None
+
+
+class NodeConditionReconciler(Reconciler[str, NodeObservation, NodeConditionDecision]):
+    """Reconciles the conditions of one node at a time, by name."""
 
     def __init__(self, client: Client, nodes: Informer[Node], *, notices_of_node: NoticesOfNode) -> None:
         self._client = client
-        self._nodes = nodes
+        self._nodes = MutationCache(nodes)
         self._notices_of_node = notices_of_node
-        self._is_forbidden = False
-        self._queue: WorkQueue[str] = WorkQueue(
-            self._reconcile,
-            clock=client.clock,
-            random=client.random,
-            workers=_WORKERS,
-            metrics=client.metrics,
-            name="node conditions",
-        )
+        self._refused: set[str] = set()  # nodes whose last patch the API server refused
 
-    def add(self, node: str) -> None:
-        """Queue a node; ignore ""."""
-        if node:
-            self._queue.add(node)
-
-    async def run(self) -> None:
-        await self._queue.run()
-
-    async def _reconcile(self, name: str) -> datetime | None:
-        node = self._nodes.get(name)
+    async def observe(self, key: str) -> NodeObservation | None:
+        node = self._nodes.get(key)
         if node is None:
             return None
-        now = self._client.clock.now()
-        change = status_patch(
-            node, [notice for notice in self._notices_of_node(name) if notice.matches_node(node)], now=now
-        )
+        notices = tuple(notice for notice in self._notices_of_node(key) if notice.matches_node(node))
+        return NodeObservation(node, notices, self._client.clock.now())
+
+    def decide(self, observation: NodeObservation) -> NodeConditionDecision:
+        return NodeConditionDecision(status_patch(observation.node, observation.notices, now=observation.now))
+
+    async def act(self, observation: NodeObservation, decision: NodeConditionDecision) -> bool:
+        name, change = observation.node.name, decision.change
         if change is None:
-            return None
+            self._refused.discard(name)
+            return False
         try:
-            await self._client.patch(NODES, name, strategic_patch(change), subresource="status")
-        except NotFound:
-            return None
-        except Conflict:
-            return now + _CONFLICT_RETRY_AFTER  # the kubelet patches the node status, too; the cache catches up soon
-        except (Forbidden, Invalid) as error:
-            if not self._is_forbidden:
+            patched = await self._client.patch(NODES, name, strategic_patch(change), subresource="status")
+        except (Forbidden, Invalid) as error:  # not a failure of the notice: it only costs these conditions
+            if not self._refused:
                 log.warning("cannot set node conditions for announced maintenance: %s", error)
-            self._is_forbidden = True
-            return now + _FORBIDDEN_RETRY_AFTER
-        self._is_forbidden = False
+            self._refused.add(name)
+            return False
+        self._nodes.record_write(patched)
+        return True
+
+    async def report(self, observation: NodeObservation, decision: NodeConditionDecision) -> datetime | None:
+        del decision
+        return observation.now + _FORBIDDEN_RETRY_AFTER if observation.node.name in self._refused else None
+
+    async def refresh(self, key: str, error: Exception) -> bool:
+        """Read the node: the kubelet patches its status, too."""
+        del error
+        found = (await self._client.list(NODES, fields=f"metadata.name={key}")).items  # `get` is not permitted
+        for node in found:
+            self._nodes.record_write(node)
+        return bool(found)  # the watch delivers the deletion of a node
+
+    async def forget(self, key: str) -> datetime | None:
+        self._refused.discard(key)
         return None

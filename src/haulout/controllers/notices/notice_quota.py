@@ -10,7 +10,8 @@ Notices of other sources, such as users and clouds that the operator polls, do n
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from datetime import datetime
 from itertools import islice
 
@@ -22,8 +23,10 @@ from haulout.controllers.notices.orphans import AGENT_SOURCES
 from haulout.errors import NotFound
 from haulout.kube.client import Client
 from haulout.kube.informer import Informer
-from haulout.kube.recorder import EventRecorder, object_reference
-from haulout.kube.workqueue import WorkQueue
+from haulout.kube.mutation_cache import MutationCache
+from haulout.kube.recorder import object_reference
+from haulout.runtime.journal import Journal, Transition
+from haulout.runtime.reconciler import Reconciler
 
 log = logging.getLogger(__name__)
 
@@ -31,7 +34,6 @@ MAX_PER_NODE = 50
 BY_AGENT = "agent"
 EVENT_REASON = NoticeEventReason.TOO_MANY_NOTICES
 _MAX_PARALLEL_DELETIONS = 16
-_WORKERS = 4
 _OVER_STAGES = (NoticeStage.ENDED, NoticeStage.CANCELLED)
 _OVER_PHASES = tuple(it for it in NoticePhase if it.is_over)
 
@@ -54,8 +56,25 @@ def split_surplus(notices: Iterable[MaintenanceNotice]) -> tuple[list[Maintenanc
     return ranked[:MAX_PER_NODE], ranked[MAX_PER_NODE:]
 
 
-class NoticeQuota:
-    """Deletes surplus notices while `run` runs.
+@dataclass(frozen=True, slots=True)
+class QuotaObservation:
+    """The notices that the agent of a node wrote."""
+
+    node: str
+    kept: tuple[MaintenanceNotice, ...]
+    surplus: tuple[MaintenanceNotice, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaDecision:
+    """The notices to delete."""
+
+    surplus: tuple[MaintenanceNotice, ...]
+    requeue_at: datetime | None = None
+
+
+class NoticeQuota(Reconciler[str, QuotaObservation, QuotaDecision]):
+    """Deletes the surplus notices of one node at a time, by the name of the node.
 
     `notices` must have the index `BY_AGENT`; `requeue` reconciles a notice again.
     """
@@ -63,35 +82,24 @@ class NoticeQuota:
     def __init__(
         self,
         client: Client,
-        notices: Informer[MaintenanceNotice],
+        notices: MutationCache[MaintenanceNotice],
         nodes: Informer[Node],
         *,
-        events: EventRecorder,
+        journal: Journal,
         requeue: Callable[[str], object],
     ) -> None:
         self._client = client
         self._notices = notices
         self._nodes = nodes
-        self._events = events
+        self._journal = journal
         self._requeue = requeue
         self._kept_names: dict[str, frozenset[str]] = {}  # by node over quota: names of the notices to keep
-        self._queue: WorkQueue[str] = WorkQueue(
-            self._reconcile,
-            clock=client.clock,
-            random=client.random,
-            workers=_WORKERS,
-            metrics=client.metrics,
-            name="notice quota",
-        )
 
-    async def run(self) -> None:
-        await self._queue.run()
-
-    def add(self, notice: MaintenanceNotice) -> None:
-        """Queue the node of a notice, if the node may be over quota."""
+    def affected_nodes(self, notice: MaintenanceNotice) -> Iterator[str]:
+        """Yield the node whose agent may have written a notice, if it may be over quota."""
         for node in agent_node(notice):
             if node in self._kept_names or self._is_over_quota(node):
-                self._queue.add(node)
+                yield node
 
     def exceeds_quota(self, notice: MaintenanceNotice) -> bool:
         """Return whether a notice is surplus, or may be until the node is reconciled."""
@@ -101,23 +109,37 @@ class NoticeQuota:
         )
 
     def _is_over_quota(self, node: str) -> bool:
-        return len(self._notices.by_index(BY_AGENT, node)) > MAX_PER_NODE
+        return len(self._notices.informer.by_index(BY_AGENT, node)) > MAX_PER_NODE
 
-    async def _reconcile(self, node: str) -> datetime | None:
-        kept, surplus = split_surplus(self._notices.by_index(BY_AGENT, node))
+    async def observe(self, key: str) -> QuotaObservation | None:
+        indexed = [notice.name for notice in self._notices.informer.by_index(BY_AGENT, key)]
+        existing = (self._notices.get(name) for name in indexed)  # without those that we have deleted
+        kept, surplus = split_surplus(notice for notice in existing if notice is not None)
+        return QuotaObservation(key, tuple(kept), tuple(surplus))
+
+    def decide(self, observation: QuotaObservation) -> QuotaDecision:
+        return QuotaDecision(observation.surplus)
+
+    async def act(self, observation: QuotaObservation, decision: QuotaDecision) -> bool:
+        self._update_kept(observation)
+        if not decision.surplus:
+            return False
+        self._record_transition(observation.node, len(decision.surplus))
+        rest = iter(decision.surplus)
+        while batch := tuple(islice(rest, _MAX_PARALLEL_DELETIONS)):
+            await asyncio.gather(*(self._delete(notice) for notice in batch))
+        return True
+
+    def _update_kept(self, observation: QuotaObservation) -> None:
+        """Update which notices are reconciled, and requeue those that were not until now."""
+        node, kept = observation.node, observation.kept
         to_requeue = [notice for notice in kept if self.exceeds_quota(notice)]
-        if surplus:
+        if observation.surplus or self._is_over_quota(node):  # the watch may not have delivered our deletions yet
             self._kept_names[node] = frozenset(notice.name for notice in kept)
         else:
             self._kept_names.pop(node, None)
         for notice in to_requeue:
             self._requeue(notice.name)
-        if surplus:
-            self._record_event(node, len(surplus))
-        rest = iter(surplus)
-        while batch := tuple(islice(rest, _MAX_PARALLEL_DELETIONS)):
-            await asyncio.gather(*(self._delete(notice) for notice in batch))
-        return None
 
     async def _delete(self, notice: MaintenanceNotice) -> None:
         # No resourceVersion precondition: otherwise a client that keeps updating the notice could prevent its deletion.
@@ -125,15 +147,22 @@ class NoticeQuota:
             await self._client.delete(MAINTENANCE_NOTICES, notice.name, uid=notice.uid)
         except NotFound:
             log.debug("MaintenanceNotice %s is already deleted", notice.name)
+        self._notices.record_delete(notice)
 
-    def _record_event(self, node: str, surplus: int) -> None:
-        log.warning("node %s: deleting %d MaintenanceNotices of its agent that exceed the quota", node, surplus)
+    def _record_transition(self, node: str, surplus: int) -> None:
         node_object = self._nodes.get(node)
-        if node_object is not None:
-            note = f"the agent of this node wrote more than {MAX_PER_NODE} MaintenanceNotices: the surplus is deleted"
-            self._events.event(
-                object_reference(NODES, node_object), reason=EVENT_REASON, note=note, action="Review", type="Warning"
+        message = f"the agent of this node wrote more than {MAX_PER_NODE} MaintenanceNotices: the surplus is deleted"
+        self._journal.record(
+            Transition(
+                regarding=() if node_object is None else (object_reference(NODES, node_object),),
+                subject=f"node {node}",
+                reason=EVENT_REASON,
+                message=message,
+                action="Review",
+                is_warning=True,
+                log_fields={"surplus": str(surplus)},
             )
+        )
 
 
 def _is_over(notice: MaintenanceNotice) -> bool:

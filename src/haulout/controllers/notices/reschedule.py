@@ -32,13 +32,14 @@ from haulout.api.objects import Node, StatusCondition
 from haulout.api.reasons import NoticeEventReason, RescheduledReason
 from haulout.controllers.notices.decision import append_history, with_condition
 from haulout.controllers.notices.events import NoticeEvent
+from haulout.controllers.notices.source_backoff import SourceBackoff
 from haulout.core.backoff import Backoff
-from haulout.errors import Conflict, ExternalError, NotFound, RescheduleRefused
+from haulout.errors import ExternalError, RescheduleRefused
 from haulout.kube.client import Client
-from haulout.kube.informer import Informer
+from haulout.kube.mutation_cache import MutationCache
 from haulout.kube.patches import difference, merge_patch
-from haulout.kube.workqueue import WorkQueue
 from haulout.providers.event_source import ReschedulableSource
+from haulout.runtime.reconciler import Reconciler
 
 log = logging.getLogger(__name__)
 
@@ -46,7 +47,6 @@ _MIN_TIME_AHEAD = timedelta(minutes=5)
 _MAX_REQUESTS = 5  # requests per maintenance: stop when a cloud keeps planning new starts
 _RESYNC_AFTER = timedelta(minutes=10)  # a calendar may have changed; a resync costs no request
 _BACKOFF = Backoff(first=timedelta(seconds=30), limit=timedelta(minutes=10), jitter=0.3)
-_WORKERS = 4
 
 # The first start from the planned one on that a maintenance window allows; the planned start itself if it is allowed.
 # None: no profile restricts it, it is not known, or no window opens before the deadline.
@@ -90,6 +90,11 @@ def may_reschedule(notice: MaintenanceNotice, *, now: datetime) -> bool:
         and spec.start is not None
         and now < spec.start - _MIN_TIME_AHEAD
     )
+
+
+def is_reschedule_candidate(notice: MaintenanceNotice) -> bool:
+    """Return whether the source of a notice can be asked, or was asked."""
+    return notice.spec.reschedulable or notice.status.reschedule is not None
 
 
 def decide(
@@ -180,13 +185,31 @@ def _format_instant(instant: datetime) -> str:
     return f"{instant:%Y-%m-%d %H:%M} UTC"
 
 
-class Rescheduler:
-    """Asks sources to move maintenance. The owner runs `run` and calls `add` for each changed notice."""
+@dataclass(frozen=True, slots=True)
+class RescheduleObservation:
+    """A notice and its source at one moment."""
+
+    notice: MaintenanceNotice
+    source: ReschedulableSource | None  # None: its source cannot be asked
+    retry_at: datetime | None  # the source has not answered, and is not asked before
+    now: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class RescheduleDecision:
+    """The next action, if any."""
+
+    action: RequestReschedule | UpdateStatus | None
+    requeue_at: datetime | None = None
+
+
+class RescheduleReconciler(Reconciler[str, RescheduleObservation, RescheduleDecision]):
+    """Asks sources to move maintenance, one notice at a time, by name."""
 
     def __init__(
         self,
         client: Client,
-        notices: Informer[MaintenanceNotice],
+        notices: MutationCache[MaintenanceNotice],
         *,
         node_of: Callable[[MaintenanceNotice], Node | None],
         reschedulable_source_of: ReschedulableSourceOf,
@@ -199,38 +222,49 @@ class Rescheduler:
         self._reschedulable_source_of = reschedulable_source_of
         self._calendar = calendar
         self._record_event = record_event
-        self._failures: dict[str, int] = {}
-        self._queue: WorkQueue[str] = WorkQueue(
-            self._reconcile,
-            clock=client.clock,
-            random=client.random,
-            workers=_WORKERS,
-            metrics=client.metrics,
-            name="notice rescheduling",
-        )
+        self._source_backoff = SourceBackoff(client, _BACKOFF)
 
-    def add(self, notice: MaintenanceNotice) -> None:
-        """Queue a notice, if its source can be asked or was asked."""
-        if notice.spec.reschedulable or notice.status.reschedule is not None:
-            self._queue.add(notice.name)
-
-    async def run(self) -> None:
-        await self._queue.run()
-
-    async def _reconcile(self, name: str) -> datetime | None:
-        notice = self._notices.get(name)
-        event_source = None if notice is None else self._reschedulable_source_of(notice.spec.source)
-        if notice is None or event_source is None:
-            self._failures.pop(name, None)
+    async def observe(self, key: str) -> RescheduleObservation | None:
+        notice = self._notices.get(key)
+        if notice is None:
             return None
-        now = self._client.clock.now()
-        match decide(notice, now=now, next_allowed_start=lambda: self._next_allowed_start(notice)):
-            case RequestReschedule(to):
-                return await self._request_reschedule(notice, event_source, to)
+        source = self._reschedulable_source_of(notice.spec.source)
+        return RescheduleObservation(notice, source, self._source_backoff.retry_at(key), self._client.clock.now())
+
+    def decide(self, observation: RescheduleObservation) -> RescheduleDecision:
+        notice, now = observation.notice, observation.now
+        if observation.source is None:
+            return RescheduleDecision(None)
+        action = decide(notice, now=now, next_allowed_start=lambda: self._next_allowed_start(notice))
+        if isinstance(action, RequestReschedule) and observation.retry_at is not None:
+            return RescheduleDecision(None, observation.retry_at)
+        if action is None and may_reschedule(notice, now=now):
+            return RescheduleDecision(None, now + _RESYNC_AFTER)
+        return RescheduleDecision(action)
+
+    async def act(self, observation: RescheduleObservation, decision: RescheduleDecision) -> bool:
+        match decision.action:
+            case RequestReschedule(to) if observation.source is not None:
+                await self._request_reschedule(observation.notice, observation.source, to)
+                return True
             case UpdateStatus() as update:
-                await self._write(notice, update)
-                return None  # the watch triggers the next reconcile
-        return now + _RESYNC_AFTER if may_reschedule(notice, now=now) else None
+                await self._write(observation.notice, update)
+                return True
+        return False
+
+    async def report(self, observation: RescheduleObservation, decision: RescheduleDecision) -> datetime | None:
+        if decision.requeue_at is None or decision.requeue_at != observation.retry_at:
+            self._source_backoff.forget(observation.notice.name)
+        return None
+
+    async def refresh(self, key: str, error: Exception) -> bool:
+        del error
+        await self._notices.refresh(self._client, MAINTENANCE_NOTICES, key)
+        return True
+
+    async def forget(self, key: str) -> datetime | None:
+        self._source_backoff.forget(key)
+        return None
 
     def _next_allowed_start(self, notice: MaintenanceNotice) -> datetime | None:
         node = self._node_of(notice)
@@ -238,31 +272,28 @@ class Rescheduler:
 
     async def _request_reschedule(
         self, notice: MaintenanceNotice, event_source: ReschedulableSource, to: datetime
-    ) -> datetime | None:
+    ) -> None:
         source = notice.spec.source
         try:
             await event_source.reschedule(notice, to)
         except RescheduleRefused as error:
             reason, message = RescheduledReason.REFUSED, f"{source} does not move it to {_format_instant(to)}: {error}"
         except ExternalError as error:
-            failures = self._failures[notice.name] = self._failures.get(notice.name, 0) + 1
             log.warning("%s: asking %s to move it to %s: %s; retrying", notice.name, source, _format_instant(to), error)
-            return self._client.clock.now() + _BACKOFF.delay(failures, self._client.random)
+            self._source_backoff.record_failure(notice.name, error)
+            return
         else:
             reason, message = RescheduledReason.ACCEPTED, f"{source} agreed to begin at {_format_instant(to)}"
-        self._failures.pop(notice.name, None)
-        latest = self._notices.get(notice.name)
+        self._source_backoff.forget(notice.name)
+        latest = self._notices.get(notice.name)  # the source may have written the new start already
         if latest is not None and latest.uid == notice.uid and _pending_start(latest) == to:
             await self._write(latest, answer_update(latest, reason, message, now=self._client.clock.now()))
-        return None
 
     async def _write(self, notice: MaintenanceNotice, update: UpdateStatus) -> None:
         change = difference(msgspec.to_builtins(notice.status), msgspec.to_builtins(update.status))
         metadata = {"uid": notice.uid, "resourceVersion": notice.resource_version}
         patch = merge_patch({"metadata": metadata, "status": change})
-        try:
+        self._notices.record_write(
             await self._client.patch(MAINTENANCE_NOTICES, notice.name, patch, subresource="status")
-        except (Conflict, NotFound) as error:
-            log.debug("MaintenanceNotice %s has changed, retrying: %s", notice.name, error)
-            return  # the watch triggers the next reconcile, which asks for the same start
+        )
         self._record_event(notice, update.event)

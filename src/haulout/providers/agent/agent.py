@@ -23,6 +23,7 @@ from haulout.core.clock import Clock
 from haulout.errors import CloudError
 from haulout.kube.client import Client
 from haulout.kube.informer import Informer, as_is
+from haulout.kube.mutation_cache import MutationCache
 from haulout.kube.reflector import ListWatch
 from haulout.providers.aws import settings as aws_settings
 from haulout.providers.aws.imds import Ec2InstanceMetadata
@@ -51,7 +52,7 @@ class Agent:
         )
         early_start_source = source if isinstance(source, EarlyStartSource) else None
         self._early_starter = (
-            EarlyStarter(client, self._notices, early_start_source_of=lambda _: early_start_source)
+            EarlyStarter(client, MutationCache(self._notices), early_start_source_of=lambda _: early_start_source)
             if early_start_source
             else None
         )

@@ -116,9 +116,9 @@ async def test_leave_is_given_only_for_how_the_node_is_now(clock: Clock, *, is_c
         now = await world.client.get(NODES, "n1")
         seen = msgspec.structs.replace(a_node(), metadata=msgspec.structs.replace(a_node().metadata, uid=now.uid))
         plan = replace(PLAN, node=seen)
-        assert await controller._is_confirmed(plan, RemainingPods(NOW)) is is_cordoned
+        assert await controller._reconciler._is_confirmed(plan, RemainingPods(NOW)) is is_cordoned
         await world.create_pods(1)
-        assert await controller._is_confirmed(plan, RemainingPods(NOW)) is False
+        assert await controller._reconciler._is_confirmed(plan, RemainingPods(NOW)) is False
         gone = merge_patch({"metadata": {"annotations": {"haulout.dev/cordon": None}}})
         await world.client.patch(NODES, "n1", gone)
-        assert await controller._is_confirmed(plan, RemainingPods(NOW)) is False
+        assert await controller._reconciler._is_confirmed(plan, RemainingPods(NOW)) is False

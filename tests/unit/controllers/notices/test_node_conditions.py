@@ -116,3 +116,12 @@ def test_what_a_notice_has_left_may_be_taken_over_by_a_maintenance_on_a_persons_
     taken = node_conditions.conditions_patch(node, LifecycleStage.PLANNED, "NodeMaintenance x", now=NOW)
     assert taken is not None
     assert taken["status"]["conditions"][0]["status"] == "True"
+
+
+async def test_a_node_that_the_kubelet_has_patched_unseen_is_read_again_at_once(clock: Clock) -> None:
+    async with a_notice_cluster(clock) as world:
+        await clock.sleep(MINUTE)
+        world.transports[-1].faults.delay_event(HOUR, path="/api/v1/nodes", times=None)
+        await world.client.patch(NODES, "n1", merge_patch({"metadata": {"labels": {"any": "label"}}}))
+        await world.announce(start=DAY)
+        assert (await world.node_condition(PLANNED))[0] == "True"
