@@ -167,7 +167,7 @@ class LeaderOperatorBackend:
     def _other_problems(self) -> Iterator[str]:
         if self._status.notices is not None:
             yield from self._status.notices.troubles()
-        yield from self._status.machines.troubles()
+        yield from self._status.machines.problems()
         yield from dict.fromkeys(self._status.history_problems())
 
     async def _lease(self, name: str) -> LeaseHealth:

@@ -5,7 +5,7 @@ operator in the same namespace and a new one never work at once.
 
 The leader also runs, each if configured or installed: profiles (`haulout.app.profiles`) and, under the same lease,
 Kubernikus (`haulout.app.kubernikus`) and ESX (`haulout.app.esx`); notices (`haulout.app.notices`); and Machines
-(`haulout.app.machines`). Each has a supervisor: one that fails restarts alone, and all else continues.
+(`haulout.controllers.machines`). Each has a supervisor: one that fails restarts alone, and all else continues.
 
 A leader whose own node is about to be drained, by any controller, hands over leadership first: otherwise it would evict
 itself in the middle of its work. Its successor must run on another node, and continues. If no other replica takes over,
@@ -30,7 +30,6 @@ from haulout.app.esx import EsxComponent, run_esx
 from haulout.app.http_endpoints import serve_secure_metrics
 from haulout.app.kubernikus import KubernikusComponent, run_kubernikus
 from haulout.app.leases import LEADER_LEASE, PROFILES_LEASE
-from haulout.app.machines import MachinesComponent, run_machines
 from haulout.app.notices import NoticesComponent, run_notices
 from haulout.app.notifications import run_notifications
 from haulout.app.operator_events import OperatorEvents
@@ -39,6 +38,7 @@ from haulout.app.profiles import Integration, ProfilesComponent, log_other_holde
 from haulout.app.replica import ReplicaSettings, serve_replica
 from haulout.budget.budget_check import WaitingList
 from haulout.budget.limits import NO_BUDGET
+from haulout.controllers.machines.component import MachinesComponent
 from haulout.controllers.nodemaintenance import node_lease
 from haulout.controllers.nodemaintenance.controller import NodeMaintenanceController
 from haulout.controllers.nodemaintenance.informers import node_cache
@@ -56,6 +56,8 @@ from haulout.kube.client import Client
 from haulout.kube.informer import Informer
 from haulout.kube.leaderelection import LeaderElection
 from haulout.kube.recorder import EventRecorder
+from haulout.runtime.component import Leader
+from haulout.runtime.handover import Handover
 from haulout.runtime.supervisor import wait_for_handover
 from haulout.webhook.settings import WebhookSettings
 
@@ -236,9 +238,16 @@ async def _lead(
             handling=ProfilePolicy() if profiles is None else _notice_handling(profiles, status.machines, client.clock),
         )
         identity = settings.identity
-        machines_run = run_machines(
-            client, status.machines, identity=identity, nodes=nodes, operator_events=operator_events
+        leader = Leader(
+            client=client,
+            identity=identity,
+            namespace=settings.namespace,
+            nodes=nodes,
+            warn=operator_events.warn,
+            handover=Handover(own_node),
+            on_record_created=status.on_record_created,
         )
+        machines_run = status.machines.run(leader)
         informers = Informers(
             clock=client.clock,
             nodes=nodes,

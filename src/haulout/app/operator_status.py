@@ -15,10 +15,10 @@ from haulout.api.objects import Node, RawObject
 from haulout.app import replica
 from haulout.app.esx import EsxComponent
 from haulout.app.kubernikus import KubernikusComponent
-from haulout.app.machines import MachinesComponent
 from haulout.app.notices import NoticesComponent
 from haulout.app.profiles import ProfilesComponent
 from haulout.budget.metrics import WAITING, BudgetMetrics
+from haulout.controllers.machines.component import MachinesComponent
 from haulout.controllers.nodemaintenance.controller import NodeMaintenanceController
 from haulout.core.metrics import MetricVec
 from haulout.drain.metrics import NODE_MAINTENANCE, PROFILE, DrainMetrics
@@ -99,7 +99,7 @@ class OperatorStatus:
         if self.esx is not None:
             found += self.esx.troubles()
         found += [
-            *self.machines.troubles(),
+            *self.machines.problems(),
             *((self.dashboard_supervisor.problem,) if self.dashboard_supervisor.problem else ()),
         ]
         # Controllers that cannot write the history report the same problem, such as a missing permission.

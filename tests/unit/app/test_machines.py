@@ -12,15 +12,17 @@ from haulout.api import machinemaintenance
 from haulout.api.machinemaintenance import object_name
 from haulout.api.objects import Node, RawObject
 from haulout.api.resources import NODES
-from haulout.app.machines import MachinesComponent, read_settings, replace_machines
+from haulout.app.machines import read_settings
 from haulout.app.operator import OperatorSettings, run_operator
 from haulout.app.operator_status import OperatorStatus
+from haulout.controllers.machines.component import MachinesComponent
 from haulout.controllers.machines.controller import MachineMaintenanceController
 from haulout.core.clock import Clock
 from haulout.httpserver.metrics import Exposition
 from haulout.kube.client import Client
 from haulout.kube.informer import Handler, Informer, as_is
 from haulout.kube.reflector import ListWatch
+from haulout.runtime.component import Leader
 from haulout_sandbox.openshift.objects import custom_resource_definitions
 from support.clusters.cluster_plan import a_cluster
 from support.clusters.live_cluster import SandboxCluster
@@ -196,13 +198,13 @@ async def test_a_part_that_breaks_is_started_again_and_hears_of_nodes_once(
         nodes = Counting(client, ListWatch(NODES), transform=as_is)
         seen.append(nodes)
 
-        async def tell(note: str) -> None:
+        async def warn(note: str, *, reason: str, action: str) -> None:
+            assert (reason, action) == ("MachinesFailed", "RunMachines")
             told.append(note)
 
         async with asyncio.TaskGroup() as group:
             group.create_task(followed(nodes))
-            work = lambda: replace_machines(client, whole, identity="one", nodes=nodes)  # noqa: E731 - as a part is run
-            await whole.supervisor.run(work, client=client, report=tell)
+            await whole.run(Leader(client=client, identity="one", namespace="haulout", nodes=nodes, warn=warn))
 
     async with a_site(clock) as cluster:
         (name,) = await create_machine_set(cluster, "workers", replicas=1)
@@ -211,7 +213,7 @@ async def test_a_part_that_breaks_is_started_again_and_hears_of_nodes_once(
         await wait_until_completed(cluster, name)
         assert len(told) == 2
         assert "Machine replacement failed" in told[0]
-        assert "a defect" in next(whole.troubles())
+        assert "a defect" in next(whole.problems())
         assert [it.handlers for it in seen] == [1]
 
 

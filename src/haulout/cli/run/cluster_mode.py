@@ -14,13 +14,14 @@ from pathlib import Path
 from haulout.app import logs
 from haulout.app.esx import EsxComponent
 from haulout.app.kubernikus import KubernikusComponent
-from haulout.app.machines import MachinesComponent, read_settings
+from haulout.app.machines import read_settings
 from haulout.app.notices import NoticesComponent
 from haulout.app.operator import OperatorSettings, run_operator
 from haulout.app.profiles import ProfilesComponent
 from haulout.app.profiles_file import DEFAULT_PATH, ProfilesFile
 from haulout.app.provider_settings import read_environment as read_clouds
 from haulout.cli import connect
+from haulout.controllers.machines.component import MachinesComponent
 from haulout.controllers.nodemaintenance import node_lease
 from haulout.controllers.profiles import default_profile
 from haulout.controllers.profiles.external.network_client import NetworkClient
