@@ -1,11 +1,11 @@
 """The conditions of a MaintenanceNotice: OnTime, Emptied, and the kstatus conditions. Pure.
 
-The condition OnTime of a notice: whether the node will be empty when its maintenance begins. Pure.
+OnTime says whether the node will be empty when its maintenance begins:
 
     remaining = await list_remaining_pods(…) if depends_on_pods(observation) else None
-    timeliness = evaluate(observation, remaining)
+    timeliness = evaluate_on_time(observation, remaining)
 
-OnTime becomes False as soon as a delay is foreseeable:
+It becomes False as soon as a delay is foreseeable:
 
 - the drain has not begun, and its predicted duration no longer fits into the remaining time; without a prediction,
   a third of the drain window has passed;
@@ -17,20 +17,18 @@ Once OnTime is False, it stays False until the node is empty or the maintenance 
 once. When the maintenance begins the reason becomes `Empty` or `Occupied`; that is final, and pods are no longer
 listed.
 
-The condition Emptied of a notice: whether the node has been emptied for the maintenance. Pure. Emptied permits an early
-start: sources that support it (`haulout.controllers.notices.early_start`) act on it. It is True only while all of these
-hold, and False only after it was True:
+Emptied says whether the node has been emptied for the maintenance. It permits an early start: sources that support it
+(`haulout.controllers.notices.early_start`) act on it. It is True only while all of these hold, and False only after it
+was True:
 
 - the maintenance is due, and a profile empties the node for it;
 - only profiles are cordon owners: a person who ordered maintenance may be working on the node;
 - no pods remain that a drain would evict, or the node has the condition Drained.
 
-The kstatus conditions of a notice: Ready, Reconciling and Stalled. Pure. Ready is True when there is nothing to do for
-the notice now: it is over, it is not due yet, or its node is empty or deleted. Reconciling is True while the node must
-be drained. Stalled is True when a person must act: no node is found, the node will not be empty in time, or the source
-reports that the maintenance failed. Absent means False.
-
-All three follow from the other conditions, so they cost no additional writes.
+Ready, Reconciling and Stalled are those of kstatus. Ready is True when there is nothing to do for the notice now: it is
+over, it is not due yet, or its node is empty or deleted. Reconciling is True while the node must be drained. Stalled is
+True when a person must act: no node is found, the node will not be empty in time, or the source reports that the
+maintenance failed. Absent means False. All three follow from the other conditions, so they cost no additional writes.
 """
 
 from collections.abc import Iterator

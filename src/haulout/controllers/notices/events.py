@@ -1,8 +1,6 @@
 """Events of a MaintenanceNotice: for its history, as Kubernetes Events, and as notifications. Pure.
 
-An event of a notice, for its history and for a Kubernetes Event.
-
-Events of a MaintenanceNotice that can be sent as notifications: received, late, ended. Pure.
+Notifications are sent for three of them: received, late, ended.
 """
 
 from collections.abc import Iterator
