@@ -26,6 +26,8 @@ from haulout.history.writer import HistoryWriter
 from haulout.kube.client import Client
 from haulout.kube.informer import Informer
 from haulout.kube.recorder import EventRecorder
+from haulout.runtime.handover import Handover
+from haulout.runtime.journal import Journal
 from haulout.runtime.supervisor import Supervisor
 
 if TYPE_CHECKING:
@@ -79,10 +81,7 @@ class KubernikusComponent:
         if (problem := self.file.problem) is not None:
             yield f"the last valid version of {self.file.path} stays in force: {problem}"
         if self.controller is not None:
-            if self.controller.kubelet_versions.problem:
-                yield self.controller.kubelet_versions.problem
-            yield from self.controller.recorder.problems()
-            yield from self.controller.history.problems()
+            yield from self.controller.problems()
 
     def status_lines(self) -> Iterator[str]:
         """Yield a line for the status page."""
@@ -91,16 +90,16 @@ class KubernikusComponent:
         elif problem := next(self.troubles(), ""):
             yield f"[-] Kubernikus: {problem}"
         else:
-            orders = format_count(self.controller.recorder.order_count(), "node")
+            orders = format_count(self.controller.order_count(), "node")
             yield f"[+] Kubernikus: running on this replica; to be deleted: {orders}"
 
     def collect_metrics(self) -> Iterator[MetricVec]:
         """Yield the current values of all metrics, only while the controller runs here."""
         if self.controller is None:
             return
-        orders, stuck = MetricVec(ORDERS), self.controller.recorder.problem_count()
+        orders, stuck = MetricVec(ORDERS), self.controller.stuck_count()
         orders.set("true", to=stuck)
-        orders.set("false", to=self.controller.recorder.order_count() - stuck)
+        orders.set("false", to=self.controller.order_count() - stuck)
         outdated = MetricVec(OUTDATED)
         outdated.set(to=self.controller.kubelet_versions.outdated_count())
         yield from (orders, outdated)
@@ -160,12 +159,11 @@ async def _run_controller(
         client,
         nova=kubernikus.connect_nova(credentials),
         nodes=nodes,
-        events=events,
+        journal=Journal(_REPORTER, events, history, metrics=client.metrics),
         settings=file.settings,
-        own_node=own_node,
         namespace=namespace,
+        handover=Handover(own_node),
         drain_metrics=kubernikus.drain_metrics,
-        history=history,
     )
     handover: LeadershipHandover | None = None
     async with asyncio.TaskGroup() as group:

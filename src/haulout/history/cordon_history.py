@@ -1,10 +1,12 @@
-"""The history of cordon owners without an API object of their own, such as ESX and Kubernikus.
+"""The history of cordon owners without an API object of their own.
 
     Running → Ended
 
 The cordon annotation contains since when an owner holds the node, which identifies the hold. Every process thus records
 the same entry, whatever its clock says. For a node that is observed for the first time, the current state is recorded,
 which completes what a predecessor could not write. Actions in between, such as a drain, are recorded when they happen.
+
+Entries about transitions are returned, for `haulout.runtime.journal.Transition`.
 """
 
 from datetime import datetime
@@ -20,11 +22,11 @@ RUNNING = "Running"
 
 
 class CordonHistory:
-    """Records the actions of the cordon owner `what`."""
+    """The history of the cordon owner `what`."""
 
     def __init__(self, what: str, history: History, clock: Clock) -> None:
         self._what = what
-        self._history = history
+        self.history = history
         self._clock = clock
         self._completed: dict[str, str] = {}  # by node: UID, once its state is recorded or queued
         self._drained: dict[str, datetime] = {}  # by node: start of the last recorded drain
@@ -35,18 +37,16 @@ class CordonHistory:
         """Record the current state of a node once."""
         if self._completed.get(node.name) != node.uid:
             self._completed[node.name] = node.uid
-            self._history.ensure_state(node, state_claim(node, self._what, now=self._clock.now()))
+            self.history.ensure_state(node, state_claim(node, self._what, now=self._clock.now()))
 
-    def record_start(self, node: Node, why: str) -> None:
-        """Record that a node is held. `node` already has our cordon annotation."""
+    def start_entry(self, node: Node, why: str) -> NewEntry | None:
+        """Return the start of a hold; None if `node` does not have our cordon annotation."""
         since = _since(node, self._what)
-        if since is not None:
-            self._history.add(node, _running_claim(self._what, since, why))
+        return None if since is None else _running_claim(self._what, since, why)
 
-    def record_action(self, node: Node, result: str, why: str) -> None:
-        """Record an action between start and end of a hold. A repeated call records it again."""
-        entry = Entry(time=self._clock.now(), object=self._what, reason=why, result=result)
-        self._history.add(node, NewEntry(entry=entry))
+    def action_entry(self, result: str, why: str) -> NewEntry:
+        """Return an action between start and end of a hold."""
+        return NewEntry(entry=Entry(time=self._clock.now(), object=self._what, reason=why, result=result))
 
     def record_drain(self, node: Node, drain: DrainSnapshot | None) -> None:
         """Record duration, pods and longest blocker of a drain once it has ended."""
@@ -64,16 +64,16 @@ class CordonHistory:
             result=drain.outcome.result,
             drain=drain_facts(drain, now),
         )
-        self._history.add(node, NewEntry(entry=entry))
+        self.history.add(node, NewEntry(entry=entry))
 
-    def record_end(self, before: Node, why: str) -> None:
-        """Record that a node is not held any more; `before` is the node before its release."""
+    def end_entry(self, before: Node, why: str) -> NewEntry:
+        """Return the end of a hold; `before` is the node before its release."""
         since = _since(before, self._what)
         entry = Entry(
             time=self._clock.now(), object=self._what, from_=RUNNING, to=ENDED, reason=why, instance=_instance(since)
         )
         begins_in = RUNNING if since is None else ""  # without an annotation the start is unknown
-        self._history.add(before, NewEntry(entry=entry, initial_state=begins_in, is_state_claim=True, created_at=since))
+        return NewEntry(entry=entry, initial_state=begins_in, is_state_claim=True, created_at=since)
 
     def forget(self, name: str) -> None:
         self._completed.pop(name, None)

@@ -64,9 +64,9 @@ class Journal:
         self, controller: str, events: EventRecorder, history: History | None = None, *, metrics: KubeMetrics
     ) -> None:
         self.controller = controller
+        self.events = events
         self.history = history or NoHistory()
         self.transitions = metrics.counter(TRANSITIONS)
-        self._events = events
         self._log = logging.getLogger(f"haulout.{controller}")
         self._last: dict[Topic, Transition] = {}
 
@@ -82,7 +82,7 @@ class Journal:
             extra={"controller": self.controller, "reason": transition.reason, **transition.log_fields},
         )
         for regarding in transition.regarding:
-            self._events.event(
+            self.events.event(
                 regarding,
                 type="Warning" if transition.is_warning else "Normal",
                 reason=transition.reason,

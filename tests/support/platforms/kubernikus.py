@@ -22,6 +22,8 @@ from haulout.drain import cordon
 from haulout.history.writer import HistoryWriter
 from haulout.kube.client import Client
 from haulout.kube.recorder import EventRecorder
+from haulout.runtime.handover import Handover
+from haulout.runtime.journal import Journal
 from haulout_sandbox.nodes import Machine
 from support.clouds.openstack import NodePool, OpenStackCloud, Paces
 from support.clusters.cluster_plan import ClusterPlan
@@ -56,11 +58,10 @@ def kubernikus_controller(
                 client,
                 nova=nova,
                 nodes=nodes,
-                events=events,
+                journal=Journal("kubernikus", events, history, metrics=client.metrics),
                 settings=settings,
                 namespace="default",
-                own_node=own_node,
-                history=history,
+                handover=Handover(own_node),
             )
             on_created(controller)
             try:

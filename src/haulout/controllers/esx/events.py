@@ -44,11 +44,13 @@ class EsxEventRecorder:
         )
         match node_decision.reason:
             case decision.BEGIN_REASON:
-                self._node_history.record_start(node, node_decision.message)
+                entry = self._node_history.start_entry(node, node_decision.message)
             case decision.END_REASON:
-                self._node_history.record_end(previous, node_decision.message)
+                entry = self._node_history.end_entry(previous, node_decision.message)
             case reason:
-                self._node_history.record_action(node, reason, node_decision.message)
+                entry = self._node_history.action_entry(reason, node_decision.message)
+        if entry is not None:
+            self._node_history.history.add(previous, entry)
 
     def record_warning(self, node: Node, node_decision: Decision) -> None:
         """Record a warning about a node, unless it was reported in the previous round."""

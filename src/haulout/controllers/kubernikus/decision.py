@@ -1,7 +1,4 @@
-"""The decision for a node that is ordered to be deleted: the next action, or why it waits. Pure.
-
-    while (decision := decide(observation)).action: execute it, observe again
-    record decision.reason and decision.message; reconcile again at decision.requeue_at, or on a change
+"""The decision for a node: its version label, and if it is ordered to be deleted the next action or why it waits. Pure.
 
 The actions for an order: cordon (with our owner), drain, find the server, record its ID, delete it. The cloud
 controller manager then removes the Node. If the label is removed, the actions are undone: our cordon owner is removed,
@@ -17,7 +14,7 @@ from datetime import datetime, timedelta
 from haulout.api.hold import HELD, active_hold
 from haulout.api.objects import Node, RawObject
 from haulout.api.reasons import KubernikusEventReason
-from haulout.controllers.kubernikus.labels import CORDON_OWNER, SERVER_ANNOTATION, is_deletion_ordered
+from haulout.controllers.kubernikus.labels import CORDON_OWNER, NEEDS_UPDATE, SERVER_ANNOTATION, is_deletion_ordered
 from haulout.controllers.kubernikus.nova import Server, ServerMismatch, find_server, is_outside_openstack
 from haulout.controllers.kubernikus.settings import KubernikusSettings
 from haulout.drain import cordon
@@ -28,6 +25,13 @@ from haulout.drain.policy import DrainPolicy
 from haulout.drain.progress import DrainProgress, OutcomeResult, describe_long_blocked
 
 RECORDON_INTERVAL = timedelta(seconds=10)  # minimum time between two cordons, if something keeps uncordoning
+
+
+@dataclass(frozen=True, slots=True)
+class LabelNode:
+    """Set the label that says whether the kubelet is outdated."""
+
+    change: RawObject
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,17 +92,33 @@ class DeleteServer:
 
 
 Action = (
-    CordonNode | ReleaseNode | StartDrain | ChangeDrainPolicy | StopDrain | FindServers | RecordServer | DeleteServer
+    LabelNode
+    | CordonNode
+    | ReleaseNode
+    | StartDrain
+    | ChangeDrainPolicy
+    | StopDrain
+    | FindServers
+    | RecordServer
+    | DeleteServer
 )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerLookup:
-    """What Nova returned in this reconcile."""
+    """What Nova returned."""
 
     servers: tuple[Server, ...] = ()
     problem: str = ""  # why Nova returned nothing
     retry_at: datetime | None = None  # when to retry after a problem
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KubeletVersion:
+    """How a node's kubelet compares to the API server."""
+
+    label: str = ""  # the value that its label should have; empty: it stays as it is
+    problem: str = ""  # why that is unknown
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,8 +128,9 @@ class Observation:
     node: Node
     now: datetime
     settings: KubernikusSettings
+    kubelet_version: KubeletVersion = KubeletVersion()
     drain: DrainSnapshot | None = None
-    lookup: ServerLookup | None = None  # None: not queried yet
+    lookup: ServerLookup | None = None  # None: not queried within the interval
     deleted_server: str = ""  # the server whose deletion was requested within the interval
     cordoned_at: datetime | None = None  # when we last cordoned it
     cordon_copy: cordon.Cordon | None = None  # of the cordon annotation, stored outside the node
@@ -131,6 +152,9 @@ NO_ACTION = Decision()
 
 def decide(observation: Observation) -> Decision:
     """Return the next action or the status."""
+    node, label = observation.node, observation.kubelet_version.label
+    if label and node.metadata.labels.get(NEEDS_UPDATE) != label:
+        return Decision(action=LabelNode({"metadata": {"uid": node.uid, "labels": {NEEDS_UPDATE: label}}}))
     ordered = is_deletion_ordered(observation.node)
     try:
         restored = (

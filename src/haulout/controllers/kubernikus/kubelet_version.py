@@ -8,9 +8,9 @@ import logging
 from collections.abc import Callable
 from datetime import timedelta
 
-from haulout.api.objects import Node
+from haulout.api.objects import Node, RawObject
 from haulout.api.resources import NODES
-from haulout.controllers.kubernikus.events import KubernikusEventRecorder
+from haulout.controllers.kubernikus.decision import KubeletVersion
 from haulout.controllers.kubernikus.labels import NEEDS_UPDATE
 from haulout.core import semver
 from haulout.core.semver import Version
@@ -47,21 +47,13 @@ log = logging.getLogger(__name__)
 _YES, _NO = "true", "false"
 
 
-class KubeletVersionLabeler:
-    """Polls the server's version and labels nodes; `on_change` is called when the version changes."""
+class KubeletVersions:
+    """Polls the server's version; `on_change` is called when it changes."""
 
-    def __init__(
-        self,
-        client: Client,
-        nodes: MutationCache[Node],
-        recorder: KubernikusEventRecorder,
-        *,
-        on_change: Callable[[], object],
-    ) -> None:
+    def __init__(self, client: Client, nodes: MutationCache[Node], *, on_change: Callable[[], object]) -> None:
         self.problem = ""  # why the version is unknown
         self._client = client
         self._nodes = nodes
-        self._recorder = recorder
         self._on_change = on_change
         self._version = ""  # empty: not known yet
         self._check_due = asyncio.Event()
@@ -86,24 +78,24 @@ class KubeletVersionLabeler:
         """Return how many nodes are labeled as outdated."""
         return sum(node.metadata.labels.get(NEEDS_UPDATE) == _YES for node in self._nodes.informer.all())
 
-    async def label(self, node: Node) -> None:
-        """Set the label of a node, if its value changes."""
+    def check(self, node: Node) -> KubeletVersion:
+        """Return what the label of a node should be."""
         if not self._version:
-            return
+            return KubeletVersion()
         try:
             is_old = needs_update(server=self._version, kubelet=node.status.node_info.kubelet_version)
         except MalformedVersion as error:
             problem = (
                 f"label {NEEDS_UPDATE} is not changed, because it is unknown whether the kubelet is outdated: {error}"
             )
-            self._recorder.record_version_problem(node, problem=problem)
-            return
-        self._recorder.record_version_problem(node)
-        value = _YES if is_old else _NO
-        if node.metadata.labels.get(NEEDS_UPDATE) != value:
-            patch = merge_patch({"metadata": {"uid": node.uid, "labels": {NEEDS_UPDATE: value}}})
-            self._nodes.record_write(await self._client.patch(NODES, node.name, patch))
-            log.info("node %s: set label %s to %s", node.name, NEEDS_UPDATE, value, extra={"node": node.name})
+            return KubeletVersion(problem=problem)
+        return KubeletVersion(label=_YES if is_old else _NO)
+
+    async def label(self, node: Node, change: RawObject) -> None:
+        """Set the label of a node."""
+        self._nodes.record_write(await self._client.patch(NODES, node.name, merge_patch(change)))
+        value = change["metadata"]["labels"][NEEDS_UPDATE]
+        log.info("node %s: set label %s to %s", node.name, NEEDS_UPDATE, value, extra={"node": node.name})
 
     async def _read_server_version(self) -> None:
         try:

@@ -1,4 +1,4 @@
-"""Find and delete servers in Nova. A failure is returned as a value, with the time of the next attempt."""
+"""Find and delete servers in Nova. A failure is a value with the time of the next attempt."""
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -10,16 +10,12 @@ from haulout.controllers.kubernikus.labels import SERVER_ANNOTATION, is_deletion
 from haulout.controllers.kubernikus.nova import Nova, Server
 from haulout.core.backoff import Backoff
 from haulout.core.timeouts import await_with_timeout
-from haulout.errors import ExternalError, HauloutError
+from haulout.errors import ExternalError, ObservationStale
 from haulout.kube.client import Client
 from haulout.kube.mutation_cache import MutationCache
 
 _TIMEOUT = timedelta(seconds=90)  # longer than the timeout of a single response
 _RETRY_BACKOFF = Backoff(first=timedelta(seconds=5), limit=timedelta(minutes=5), jitter=0.1)
-
-
-class NodeChanged(HauloutError):
-    """The node in the API server differs from the cached one."""
 
 
 @dataclass(slots=True)
@@ -47,25 +43,29 @@ class Servers:
         entry = self._entry(node)
         return entry.deleted_server if self._is_valid(entry) else ""
 
-    async def find(self, node: Node, *, valid_for: timedelta) -> ServerLookup:
-        """Return the servers that may be the node's, from the cache if it is valid."""
+    def lookup(self, node: Node) -> ServerLookup | None:
+        """Return what Nova returned for a node, or why it did not; None if that is outdated."""
         entry = self._entry(node)
-        if entry.lookup is not None and self._is_valid(entry):
-            return entry.lookup
+        return entry.lookup if self._is_valid(entry) else None
+
+    async def find(self, node: Node, *, valid_for: timedelta) -> None:
+        """Query the servers that may be the node's, for `lookup`."""
+        entry = self._entry(node)
         try:
             found = await await_with_timeout(
                 self._nova.servers(node.name), doing=f"asking Nova for server {node.name}", within=_TIMEOUT
             )
         except ExternalError as error:
-            return self._record_failure(entry, error)
+            self._record_failure(entry, error)
+            return
         entry.lookup, entry.deleted_server = ServerLookup(servers=tuple(map(Server.from_document, found))), ""
         entry.valid_until = self._client.clock.now() + valid_for
-        return entry.lookup
 
-    async def delete(self, node: Node, server: str, *, valid_for: timedelta) -> ServerLookup | None:
-        """Delete a server, after confirming the order in the API server; return the failure, or None.
+    async def delete(self, node: Node, server: str, *, valid_for: timedelta) -> bool:
+        """Delete a server, after confirming the order in the API server; return whether Nova has accepted it.
 
-        Raise `NodeChanged` if the node no longer has the order for this server: a stale cache must not delete a server.
+        Raise `ObservationStale` if the node no longer has the order for this server: a stale cache must not delete a
+        server.
         """
         current = self._nodes.record_write(await self._client.get(NODES, node.name))
         if (
@@ -73,15 +73,16 @@ class Servers:
             or not is_deletion_ordered(current)
             or current.metadata.annotations.get(SERVER_ANNOTATION) != server
         ):
-            raise NodeChanged(f"node {node.name} has changed: its server {server} is no longer to be deleted")
+            raise ObservationStale(f"node {node.name} has changed: its server {server} is no longer to be deleted")
         entry = self._entry(node)
         try:
             await await_with_timeout(self._nova.delete(server), doing=f"deleting server {server}", within=_TIMEOUT)
         except ExternalError as error:
-            return self._record_failure(entry, error)
+            self._record_failure(entry, error)
+            return False
         entry.lookup, entry.deleted_server, entry.failures = None, server, 0
         entry.valid_until = self._client.clock.now() + valid_for
-        return None
+        return True
 
     def forget(self, name: str) -> None:
         self._entries.pop(name, None)
@@ -95,10 +96,9 @@ class Servers:
     def _is_valid(self, entry: _CachedServer) -> bool:
         return entry.valid_until is not None and self._client.clock.now() < entry.valid_until
 
-    def _record_failure(self, entry: _CachedServer, error: ExternalError) -> ServerLookup:
+    def _record_failure(self, entry: _CachedServer, error: ExternalError) -> None:
         entry.failures += 1
         retry_after = getattr(error, "retry_after", None) or timedelta()
         delay = max(_RETRY_BACKOFF.delay(entry.failures, self._client.random), retry_after)
         entry.valid_until = self._client.clock.now() + delay
         entry.lookup = ServerLookup(problem=str(error), retry_at=entry.valid_until)
-        return entry.lookup

@@ -146,7 +146,7 @@ async def test_a_server_without_a_version_leaves_labels_as_they_are(
         monkeypatch.setitem(discovery.VERSION, "gitVersion", "banana")
         await cluster.eventually(lambda: "KubeletVersionUnknown" in event_notes(cluster, "pool-1"))
         assert needs_update(cluster, "pool-1") == "false"
-        assert any("the API server reports" in problem for problem in made[0].recorder.problems())
+        assert any("the API server reports" in problem for problem in made[0].problems())
 
 
 @pytest.mark.parametrize(
@@ -285,7 +285,7 @@ async def test_a_node_that_goes_meanwhile_is_forgotten(clock: Clock) -> None:
         await cluster.eventually(lambda: is_cordoned(cluster, "pool-1"))
         await cluster.kubelets.remove("pool-1")
         await cluster.pass_time(minutes=1)
-        assert (made[0].recorder.order_count(), made[0]._drains.peek("pool-1")) == (0, None)
+        assert (made[0].order_count(), made[0]._drains.peek("pool-1")) == (0, None)
         assert request_count(cloud, "ListServers") == 0
         assert made[0]._queue.stats().delayed == 0
 
