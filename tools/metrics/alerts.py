@@ -4,13 +4,13 @@ Each alert is about something that a person can fix. Gauges of the leader are ag
 that do not lead expose none, or outdated values. Each alert has a section in the runbook, docs/operations/alerts.md.
 """
 
-from dataclasses import dataclass
-from enum import StrEnum
 from typing import Any
 
 from haulout.api.clusterapi import EXTENSION_LEASE
 from haulout.app.leases import LEADER_LEASE, PROFILES_LEASE
 from haulout.drain.blockers import PROGRESS_KINDS
+from haulout.runtime.packaging import Alert, Severity
+from tools.components import packaged_components
 
 RUNBOOK = "https://haulout.dev/docs/operations/alerts.html"  # the page on the public site; change it for a mirror
 # client-go programs expose the same metric
@@ -19,40 +19,6 @@ _LEASES = f"{LEADER_LEASE}|{PROFILES_LEASE}|{EXTENSION_LEASE}".replace(".", "[.]
 _REPLICAS = f'leader_election_master_status{{name=~"{LEADER_LEASE}|{EXTENSION_LEASE}"}}'.replace(".", "[.]")
 _PROGRESS_KINDS = "|".join(PROGRESS_KINDS)
 _NODE_HINT = "`haulout top` shows all nodes, `haulout why NODE` what a node waits for."
-
-
-class Severity(StrEnum):
-    """The label `severity`: a critical alert pages somebody, a warning can wait for working hours."""
-
-    CRITICAL = "critical"
-    WARNING = "warning"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Alert:
-    """An alert rule. `summary` is one line for a pager; `description` has the commands to run."""
-
-    name: str
-    expr: str
-    for_: str = ""  # how long the expression must be true
-    severity: Severity = Severity.WARNING
-    summary: str
-    description: str
-
-    def as_rule(self) -> dict[str, Any]:
-        """Return the rule in the format of Prometheus."""
-        rule: dict[str, Any] = {"alert": self.name, "expr": self.expr}
-        if self.for_:
-            rule["for"] = self.for_
-        return {
-            **rule,
-            "labels": {"severity": str(self.severity)},
-            "annotations": {
-                "summary": self.summary,
-                "description": self.description,
-                "runbook_url": f"{RUNBOOK}#{self.name.lower()}",
-            },
-        }
 
 
 ALERTS = (
@@ -177,29 +143,6 @@ ALERTS = (
         description="`kubectl get machinemaintenances -A` shows the reason.",
     ),
     Alert(
-        name="HauloutVCenterDown",
-        expr="max by (zone) (haulout_esx_vcenter_up) == 0",
-        for_="15m",
-        summary="The vCenter of zone {{ $labels.zone }} does not answer, or refuses requests",
-        description="Nodes on its ESX hosts are neither shut down nor started. `/readyz` of the leader shows the "
-        "error.",
-    ),
-    Alert(
-        name="HauloutEsxHostWaiting",
-        expr='max by (state) (haulout_esx_hosts{state!="false"}) > 0',
-        for_="4h",
-        summary="{{ $value }} ESX hosts have been in state {{ $labels.state }} for more than 4 hours",
-        description="Check whether the restart of their nodes is approved: `kubectl get nodes -L "
-        "cloud.sap/esx-in-maintenance,cloud.sap/esx-reboot-ok`.",
-    ),
-    Alert(
-        name="HauloutEsxNodesStuck",
-        expr='max(haulout_esx_nodes{stuck="true"}) > 0',
-        for_="15m",
-        summary="{{ $value }} nodes cannot leave their ESX host for its maintenance, or cannot return to it",
-        description="`/readyz` of the leader, `kubectl describe node` and `haulout history NODE` show the reason.",
-    ),
-    Alert(
         name="HauloutClustersUnreachable",
         expr='max by (connection) (haulout_hub_clusters{connection=~"unreachable|unreadable"}) > 0',
         for_="15m",
@@ -234,14 +177,7 @@ ALERTS = (
         description="`kubectl get events -A --field-selector reason=HostNotPoweredOff` shows the reason. Most often "
         "the node is not cordoned, or the host is being provisioned or inspected.",
     ),
-    Alert(
-        name="HauloutServersNotDeleted",
-        expr='max(haulout_kubernikus_deletions{stuck="true"}) > 0',
-        for_="15m",
-        summary="{{ $value }} nodes of Kubernikus are marked for deletion, but their servers are not deleted",
-        description="`kubectl get events -n default --field-selector type=Warning,reportingComponent=kubernikus` "
-        "and `kubectl describe node` show the reason.",
-    ),
+    *(alert for packaging in packaged_components().values() for alert in packaging.alerts),
     Alert(
         name="HauloutQueueLagHigh",
         expr="histogram_quantile(0.9, sum by (queue, le) (rate(haulout_queue_lag_seconds_bucket[5m]))) > 1",
@@ -290,6 +226,22 @@ ALERTS = (
 )
 
 
+def as_rule(alert: Alert) -> dict[str, Any]:
+    """Return an alert in the format of Prometheus."""
+    rule: dict[str, Any] = {"alert": alert.name, "expr": alert.expr}
+    if alert.for_:
+        rule["for"] = alert.for_
+    return {
+        **rule,
+        "labels": {"severity": str(alert.severity)},
+        "annotations": {
+            "summary": alert.summary,
+            "description": alert.description,
+            "runbook_url": f"{RUNBOOK}#{alert.name.lower()}",
+        },
+    }
+
+
 def rules() -> dict[str, Any]:
     """Return the content of the rules file."""
-    return {"groups": [{"name": "haulout", "rules": [alert.as_rule() for alert in ALERTS]}]}
+    return {"groups": [{"name": "haulout", "rules": [as_rule(alert) for alert in ALERTS]}]}

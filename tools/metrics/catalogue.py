@@ -7,7 +7,8 @@ or the other way round. The reference, the alerts and the Grafana dashboard use 
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from haulout.app import esx, kubernikus, notice_metrics, replica
+from haulout.app import notice_metrics, replica
+from haulout.app.components import component_types
 from haulout.budget import metrics as budgets
 from haulout.controllers.clusterapi import metrics as hub
 from haulout.controllers.machines.component import MachinesComponent
@@ -47,8 +48,7 @@ GROUPS = (
     Group("agent", agent.METRICS),
     Group("machines", MachinesComponent.metrics),
     Group("hub", hub.METRICS),
-    Group("kubernikus", kubernikus.METRICS),
-    Group("esx", esx.METRICS),
+    *(Group(kind.name, kind.metrics) for kind in component_types() if kind.metrics),
     Group(
         "health",
         (*replica.REPLICA_METRICS, *meters.METRICS, journal.TRANSITIONS, validator.REVIEWS, *connections.METRICS),

@@ -5,35 +5,17 @@ variable, and so is `job`, which distinguishes several clusters in one Prometheu
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
+
+from haulout.runtime.packaging import Panel, Query
+from tools.components import packaged_components
 
 # The version of Grafana's dashboard format. Newer releases of Grafana migrate it when they import it.
 SCHEMA = 39
 _WIDTH = 24  # of Grafana's grid
 _HEIGHT = 8  # of each panel
 _SOURCE = {"type": "prometheus", "uid": "${datasource}"}
-
-
-@dataclass(frozen=True, slots=True)
-class Query:
-    """A query of a panel, which shows one line or several."""
-
-    expr: str
-    legend: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Panel:
-    """A panel of the dashboard. `about` becomes its description, which Grafana shows on hover."""
-
-    title: str
-    queries: tuple[Query, ...]
-    about: str = ""
-    unit: str = "short"
-    kind: str = "timeseries"
-    width: int = 8
-    stacked: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +27,7 @@ class Row:
 
 
 def _query(expr: str, legend: str = "") -> Query:
-    """Return a query; `@` in it stands for the selected job, and `[~]` for the rate interval of the panel."""
+    """Return a query with its placeholders replaced."""
     return Query(expr.replace("@", 'job=~"$job"').replace("[~]", "[$__rate_interval]"), legend)
 
 
@@ -294,33 +276,11 @@ ROWS = (
         ),
     ),
     Row(
-        "Kubernikus and ESX",
-        (
-            Panel(
-                title="ESX hosts out of service",
-                about="In maintenance or entering it (true), or in alarm (alarm).",
-                stacked=True,
-                queries=(_query('max by (state) (haulout_esx_hosts{@,state!="false"})', "{{state}}"),),
-            ),
-            Panel(
-                title="vCenter availability",
-                about="1: the vCenter answers. 0: it does not answer, or refuses requests.",
-                queries=(_query("max by (zone) (haulout_esx_vcenter_up{@})", "zone {{zone}}"),),
-            ),
-            Panel(
-                title="Nodes in maintenance for their ESX host",
-                stacked=True,
-                queries=(_query("max by (stuck) (haulout_esx_nodes{@})", "stuck: {{stuck}}"),),
-            ),
-            Panel(
-                title="Kubernikus nodes marked for deletion",
-                stacked=True,
-                queries=(_query("max by (stuck) (haulout_kubernikus_deletions{@})", "stuck: {{stuck}}"),),
-            ),
-            Panel(
-                title="Kubernikus nodes with an outdated kubelet",
-                queries=(_query("max(haulout_kubernikus_kubelets_outdated{@})", "nodes"),),
-            ),
+        " and ".join(kind.title for kind in packaged_components()),
+        tuple(
+            replace(panel, queries=tuple(_query(query.expr, query.legend) for query in panel.queries))
+            for packaging in packaged_components().values()
+            for panel in packaging.panels
         ),
     ),
     Row(

@@ -3,9 +3,10 @@
 All replicas serve the webhook; one leads. The lease has the name of the Node Maintenance Operator's, so that an old
 operator in the same namespace and a new one never work at once.
 
-The leader also runs, each if configured or installed: profiles (`haulout.app.profiles`) and, under the same lease,
-Kubernikus (`haulout.app.kubernikus`) and ESX (`haulout.app.esx`); notices (`haulout.app.notices`); and Machines
-(`haulout.controllers.machines`). Each has a supervisor: one that fails restarts alone, and all else continues.
+The leader also runs, each if configured or installed: profiles (`haulout.app.profiles`), notices
+(`haulout.app.notices`), Machines (`haulout.controllers.machines`), and the registered components
+(`haulout.app.components`), some of them under the lease of profiles. Each has a supervisor: one that fails restarts
+alone, and all else continues.
 
 A leader whose own node is about to be drained, by any controller, hands over leadership first: otherwise it would evict
 itself in the middle of its work. Its successor must run on another node, and continues. If no other replica takes over,
@@ -14,9 +15,9 @@ the leader continues itself.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING
@@ -26,15 +27,13 @@ from haulout.api.objects import Node
 from haulout.api.openshift import MACHINE_OF_NODE
 from haulout.api.reasons import OperatorEventReason
 from haulout.app.dashboard import run_dashboard
-from haulout.app.esx import EsxComponent, run_esx
 from haulout.app.http_endpoints import serve_secure_metrics
-from haulout.app.kubernikus import KubernikusComponent, run_kubernikus
 from haulout.app.leases import LEADER_LEASE, PROFILES_LEASE
 from haulout.app.notices import NoticesComponent, run_notices
 from haulout.app.notifications import run_notifications
 from haulout.app.operator_events import OperatorEvents
 from haulout.app.operator_status import OperatorStatus
-from haulout.app.profiles import Integration, ProfilesComponent, log_other_holder, run_profiles
+from haulout.app.profiles import ProfilesComponent, log_other_holder, run_profiles
 from haulout.app.replica import ReplicaSettings, serve_replica
 from haulout.budget.budget_check import WaitingList
 from haulout.budget.limits import NO_BUDGET
@@ -46,7 +45,7 @@ from haulout.controllers.nodemaintenance.settings import NodeMaintenanceSettings
 from haulout.controllers.notices.profile_policy import ProfilePolicy
 from haulout.core.clock import Clock
 from haulout.dashboard.api.nodes.informers import Informers
-from haulout.drain.metrics import ESX, KUBERNIKUS, NODE_MAINTENANCE, PROFILE
+from haulout.drain.metrics import NODE_MAINTENANCE, PROFILE
 from haulout.errors import KubeError, LeadershipHandover, LeadershipLost
 from haulout.history.retention import Retention, RetentionSettings
 from haulout.history.writer import HistoryWriter
@@ -56,7 +55,7 @@ from haulout.kube.client import Client
 from haulout.kube.informer import Informer
 from haulout.kube.leaderelection import LeaderElection
 from haulout.kube.recorder import EventRecorder
-from haulout.runtime.component import Leader
+from haulout.runtime.component import Component, Leader
 from haulout.runtime.handover import Handover
 from haulout.runtime.supervisor import wait_for_handover
 from haulout.webhook.settings import WebhookSettings
@@ -93,8 +92,7 @@ async def run_operator(
     profiles: ProfilesComponent | None = None,
     notices: NoticesComponent | None = None,
     machines: MachinesComponent | None = None,
-    kubernikus: KubernikusComponent | None = None,
-    esx: EsxComponent | None = None,
+    components: Sequence[Component] = (),
     status: OperatorStatus | None = None,
 ) -> None:
     """Serve HTTP on every replica and run for leader, until cancelled. `status` receives the state of the operator.
@@ -106,12 +104,11 @@ async def run_operator(
     status.profiles, status.notices, status.webhook = profiles, notices, webhook
     notices.leases = settings.leases
     status.machines, status.client = machines or status.machines, client
-    status.kubernikus = kubernikus or status.kubernikus
-    status.esx = esx or status.esx
-    for component in (profiles, status.kubernikus, status.esx):
-        if component is not None:
-            component.on_record_created = status.on_record_created
+    status.components = tuple(components) or status.components
+    for component in status.components:
+        component.use_drain_metrics(status.drain_metrics)
     if profiles is not None:
+        profiles.on_record_created = status.on_record_created
         profiles.drain_metrics = status.drain_metrics.for_initiator(PROFILE)
     async with AsyncExitStack() as stack:
         # Outside the TaskGroup, which would wrap errors of a port; and so that probes are answered until all else
@@ -271,13 +268,11 @@ async def _lead(
             )
         )
         tasks = [group.create_task(wait_for_handover(item)) for item in (controller.run(), notices_run, machines_run)]
-        integrations = _integrations(
-            status, identity=identity, nodes=nodes, operator_events=operator_events, own_node=own_node
-        )
-        if profiles is None:
-            tasks += [group.create_task(wait_for_handover(item(client))) for item in integrations]
-        else:
-            profiles.integrations = integrations
+        beside_profiles = [item for item in status.components if profiles is not None and item.replaces_smc]
+        own = [item for item in status.components if item not in beside_profiles]
+        tasks += [group.create_task(wait_for_handover(item.run(leader))) for item in own]
+        if profiles is not None:
+            profiles.integrations = tuple(partial(_run_component, item, leader) for item in beside_profiles)
         if profiles is not None and profiles_election is not None:
             stack.callback(profiles.file.subscribe(lambda item: controller.set_budget(item.budget)))
             notifications_run = run_notifications(
@@ -312,36 +307,9 @@ async def _lead(
     raise done.pop().result()
 
 
-def _integrations(
-    status: OperatorStatus, *, identity: str, nodes: Informer[Node], operator_events: OperatorEvents, own_node: str
-) -> tuple[Integration, ...]:
-    """Return what the SAP maintenance-controller does beside profiles, as far as it is configured."""
-    integrations: list[Integration] = []
-    if status.kubernikus is not None:
-        status.kubernikus.drain_metrics = status.drain_metrics.for_initiator(KUBERNIKUS)
-        integrations.append(
-            partial(
-                run_kubernikus,
-                kubernikus=status.kubernikus,
-                identity=identity,
-                nodes=nodes,
-                operator_events=operator_events,
-                own_node=own_node,
-            )
-        )
-    if status.esx is not None:
-        status.esx.drain_metrics = status.drain_metrics.for_initiator(ESX)
-        integrations.append(
-            partial(
-                run_esx,
-                esx=status.esx,
-                identity=identity,
-                nodes=nodes,
-                operator_events=operator_events,
-                own_node=own_node,
-            )
-        )
-    return tuple(integrations)
+async def _run_component(component: Component, leader: Leader, client: Client) -> None:
+    """Run a component with the client of another lease."""
+    await component.run(replace(leader, client=client))
 
 
 def _notice_handling(profiles: ProfilesComponent, machines: MachinesComponent, clock: Clock) -> ProfilePolicy:

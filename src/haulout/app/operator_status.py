@@ -13,8 +13,6 @@ from typing import TYPE_CHECKING
 from haulout import __version__
 from haulout.api.objects import Node, RawObject
 from haulout.app import replica
-from haulout.app.esx import EsxComponent
-from haulout.app.kubernikus import KubernikusComponent
 from haulout.app.notices import NoticesComponent
 from haulout.app.profiles import ProfilesComponent
 from haulout.budget.metrics import WAITING, BudgetMetrics
@@ -28,6 +26,7 @@ from haulout.httpserver.metrics import Collector
 from haulout.kube import metrics
 from haulout.kube.client import Client
 from haulout.kube.informer import Informer
+from haulout.runtime.component import Component
 from haulout.runtime.journal import TRANSITIONS
 from haulout.runtime.supervisor import Supervisor
 
@@ -46,8 +45,7 @@ class OperatorStatus:
     webhook: "Webhook | None" = None
     is_leader: bool = False
     machines: MachinesComponent = field(default_factory=MachinesComponent)
-    kubernikus: KubernikusComponent | None = None  # None: not configured
-    esx: EsxComponent | None = None  # None: not configured
+    components: tuple[Component, ...] = ()  # that are configured
     source: "Backend | None" = None  # the dashboard backend, while leading
     dashboard_supervisor: Supervisor = field(default_factory=partial(Supervisor, "the dashboard"))
     started: datetime | None = None
@@ -82,6 +80,7 @@ class OperatorStatus:
     def unready(self) -> Sequence[str]:
         """Return why this replica is not ready, one line each. That another replica leads is no reason."""
         reasons = [*(() if self.webhook is None else self.webhook.not_ready_reasons())]
+        reasons += [reason for component in self.components for reason in component.unready()]
         controller = None if self.profiles is None else self.profiles.controller
         if controller is not None and (reason := controller.unready_reason()):
             reasons.append(f"profiles are not reconciled: {reason}")
@@ -94,10 +93,7 @@ class OperatorStatus:
             found += self.profiles.troubles()
         if self.notices is not None:
             found += self.notices.troubles()
-        if self.kubernikus is not None:
-            found += self.kubernikus.troubles()
-        if self.esx is not None:
-            found += self.esx.troubles()
+        found += [problem for component in self.components for problem in component.problems()]
         found += [
             *self.machines.problems(),
             *((self.dashboard_supervisor.problem,) if self.dashboard_supervisor.problem else ()),
@@ -128,10 +124,8 @@ class OperatorStatus:
         if self.notices is not None:
             yield from self.notices.status_lines()
         yield from self.machines.status_lines()
-        if self.kubernikus is not None:
-            yield from self.kubernikus.status_lines()
-        if self.esx is not None:
-            yield from self.esx.status_lines()
+        for component in self.components:
+            yield from component.status_lines()
 
     def _profile_lines(self, profiles: ProfilesComponent) -> Iterator[str]:
         file, problem = profiles.file.path, profiles.file.problem
@@ -178,10 +172,8 @@ class OperatorStatus:
         if self.notices is not None:
             yield from self.notices.collect_metrics()
         yield from self.machines.collect_metrics()
-        if self.kubernikus is not None:
-            yield from self.kubernikus.collect_metrics()
-        if self.esx is not None:
-            yield from self.esx.collect_metrics()
+        for component in self.components:
+            yield from component.collect_metrics()
 
     def _fleet_metrics(self) -> Iterator[Collector]:
         if self.maintenance_controller is None or self.nodes is None:

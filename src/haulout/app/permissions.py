@@ -11,6 +11,7 @@ granting it is enough, without a restart. A missing permission disables only the
 """
 
 import logging
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -21,11 +22,9 @@ from haulout.api.maintenancerecord import MAINTENANCE_RECORDS
 from haulout.api.nodemaintenance import NODE_MAINTENANCES
 from haulout.api.openshift import MACHINES
 from haulout.api.resources import Resource
+from haulout.app.components import ComponentSettings, component_types
 from haulout.app.leases import LEADER_LEASE, PROFILES_LEASE
 from haulout.app.operator_events import OperatorEvents
-from haulout.controllers.esx import permissions as esx
-from haulout.controllers.kubernikus import permissions as kubernikus
-from haulout.controllers.kubernikus.settings import KubernikusSettings
 from haulout.controllers.machines import permissions as machines
 from haulout.controllers.nodemaintenance import node_lease
 from haulout.controllers.nodemaintenance import permissions as maintenance
@@ -64,8 +63,7 @@ def operator_permissions(  # noqa: PLR0913 - the parameters of an installation
     lease_namespace: str = node_lease.NAMESPACE,
     configuration: Configuration | None = None,
     with_machines: bool = False,
-    kubernikus_settings: KubernikusSettings | None = None,
-    with_esx: bool = False,
+    components: ComponentSettings | None = None,
     aws_secret: str = "",
     handler_namespace: str = "",
     own_certificate: bool = True,
@@ -75,8 +73,7 @@ def operator_permissions(  # noqa: PLR0913 - the parameters of an installation
     """Return the permissions of an operator in `namespace`, without duplicates.
 
     - `with_machines`: it runs on OpenShift and replaces Machines.
-    - `kubernikus_settings`: it maintains Kubernikus nodes by these settings.
-    - `with_esx`: it maintains nodes on ESX hosts.
+    - `components`: it runs these components.
     - `aws_secret`: NAMESPACE/NAME of the Secret with AWS keys, if any.
     - `handler_namespace`: where it adopts CronJobs of the OCI Node Maintenance Handler, if any.
     - `own_certificate`: it issues the webhook's certificate and injects the CA bundle.
@@ -102,10 +99,19 @@ def operator_permissions(  # noqa: PLR0913 - the parameters of an installation
             *profile_permissions(configuration, namespace=namespace),
             *replicas.permissions(namespace),
             *(machines.permissions() if with_machines else ()),
-            *(kubernikus.permissions(kubernikus_settings, namespace=namespace) if kubernikus_settings else ()),
-            *(esx.permissions(namespace=namespace) if with_esx else ()),
+            *(
+                item
+                for kind, used in (components or {}).items()
+                for item in kind.permissions(used, namespace=namespace)
+            ),
         )
     )
+
+
+def _component_permissions(components: ComponentSettings, *, namespace: str) -> Iterator[Permission]:
+    always = {kind: None for kind in component_types() if kind.settings_file is None}
+    for kind, settings in {**always, **components}.items():
+        yield from kind.permissions(settings, namespace=namespace)
 
 
 def profile_permissions(configuration: Configuration | None, *, namespace: str) -> tuple[Permission, ...]:

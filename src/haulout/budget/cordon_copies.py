@@ -6,7 +6,7 @@
     await copies.remove_owners(node)      # before the write that releases the node
     await copies.sync(node)               # after a write, or if nothing is to be written
 
-Profiles, Kubernikus and ESX have no object of their own for a copy, while a NodeMaintenance has its status. All their
+Profiles and components have no object of their own for a copy, while a NodeMaintenance has its status. All their
 copies are in one ConfigMap in the operator's namespace. It has one key per node and controller. Each write sets or
 removes only keys of its own controller, so writers never conflict, and no write needs a precondition.
 

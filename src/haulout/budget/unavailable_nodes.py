@@ -3,8 +3,7 @@
 - In maintenance by a profile, or on the way there: the state label, and the annotation of started transitions.
 - Held by a NodeMaintenance: our cordon annotation, or the taint of the Node Maintenance Operator.
 - The NodeMaintenance is over, and the evicted workloads recover: our recovering annotation.
-- To be deleted, by the label of Kubernikus: our cordon annotation.
-- On an ESX host in maintenance, and shut down: our cordon annotation.
+- Held by a component without an object of its own: our cordon annotation with its owner.
 - Down: not ready for longer than `DOWN_AFTER`, since a kubelet restart or a late heartbeat must not block other nodes.
   A node that has never been ready is joining, not down: it does not count.
 
@@ -37,8 +36,6 @@ TRANSITIONS_ANNOTATION = annotations.TRANSITIONS  # annotation with the transiti
 RECOVERING_ANNOTATION = annotations.RECOVERING
 NODE_MAINTENANCE_OWNER_PREFIX = "NodeMaintenance/"  # prefix of cordon owners
 PROFILE_OWNER_PREFIX = "profile/"  # prefix of cordon owners
-DELETE_NODE_OWNER = "Kubernikus/delete-node"  # a cordon owner
-ESX_OWNER = "ESX"  # a cordon owner
 DRAIN_TAINT = cordon.DRAIN_TAINT
 
 # A kubelet restart and a late heartbeat end within this time.
@@ -66,11 +63,7 @@ def is_unavailable(node: Node, now: datetime) -> bool:
 
 def is_under_maintenance(node: Node) -> bool:
     """Return whether a controller has made the node unavailable."""
-    has_owner = (
-        bool(node_maintenances_of(node) or recovering_node_maintenances_of(node))
-        or is_to_be_deleted(node)
-        or is_shut_down(node)
-    )
+    has_owner = bool(node_maintenances_of(node) or recovering_node_maintenances_of(node) or components_of(node))
     return is_in_profile_maintenance(node) or has_owner or cordon.has_drain_taint(node)
 
 
@@ -112,14 +105,13 @@ def recovering_node_maintenances_of(node: Node) -> tuple[str, ...]:
     return tuple(name for name in raw.split(",") if name)
 
 
-def is_to_be_deleted(node: Node) -> bool:
-    """Return whether the node is drained because its server is to be deleted."""
-    return DELETE_NODE_OWNER in _cordon_owners(node)
+def components_of(node: Node) -> tuple[str, ...]:
+    """Return the cordon owners that have no object of their own, and are not profiles: components of the operator.
 
-
-def is_shut_down(node: Node) -> bool:
-    """Return whether the node is drained and shut down because its ESX host needs maintenance."""
-    return ESX_OWNER in _cordon_owners(node)
+    A profile's cordon does not count: its state does.
+    """
+    prefixes = NODE_MAINTENANCE_OWNER_PREFIX, PROFILE_OWNER_PREFIX
+    return tuple(owner for owner in _cordon_owners(node) if not owner.startswith(prefixes))
 
 
 def _cordon_owners(node: Node) -> tuple[str, ...]:
@@ -172,10 +164,7 @@ def unavailability_reason(node: Node, now: datetime) -> str:
     ]
     if is_in_profile_maintenance(node):
         reasons.append("in maintenance by a profile")
-    if is_to_be_deleted(node):
-        reasons.append("marked for deletion by label cloud.sap/delete-node")
-    if is_shut_down(node):
-        reasons.append("shut down for the maintenance of its ESX host")
+    reasons += [f"held by {owner.replace('/', ' ', 1)}" for owner in components_of(node)]
     if not reasons and cordon.has_drain_taint(node):
         reasons.append(f"taint {DRAIN_TAINT.key}")
     if since := down_since(node, now):

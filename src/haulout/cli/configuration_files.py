@@ -2,14 +2,14 @@
 
 import os
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 import click
 
-from haulout.app import kubernikus_settings
+from haulout.app.components import ComponentSettings, ComponentType, component_types
 from haulout.app.permissions import profile_permissions
 from haulout.cli.check.command import read_input
 from haulout.cli.output import format_pairs, printable
-from haulout.controllers.kubernikus.settings import KubernikusSettings
 from haulout.controllers.profiles import permissions
 from haulout.controllers.profiles.config.dry_run import dry_run
 from haulout.controllers.profiles.config.model import Configuration
@@ -39,10 +39,17 @@ def load_configuration(file: str, variables: Mapping[str, str]) -> Configuration
     return loaded
 
 
-def load_kubernikus_settings(file: str, variables: Mapping[str, str]) -> KubernikusSettings:
-    """Parse a kubernikus.yaml; raise `ConfigErrors`."""
-    name = "standard input" if file == "-" else file
-    return kubernikus_settings.read(read_input(file), file=name, environ={**os.environ, **variables}).configuration
+def component_settings(given: Mapping[str, Any], variables: Mapping[str, str]) -> ComponentSettings:
+    """Return the components that options switch on: by a file that decides their permissions, or by True."""
+    environ = {**os.environ, **variables}
+    found: dict[ComponentType, Any] = {}
+    for kind in component_types():
+        if (value := given.get(kind.name)) is True:
+            found[kind] = None
+        elif value is not None:
+            name = "standard input" if value == "-" else value
+            found[kind] = kind.parse(read_input(value), file=name, environ=environ).settings
+    return found
 
 
 def permission_lines(configuration: Configuration, *, namespace: str) -> Iterator[str]:

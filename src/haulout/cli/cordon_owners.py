@@ -1,6 +1,7 @@
 """The cordon owners of a node, from its annotation, and whether each still exists.
 
-An owner is named `NodeMaintenance/patch-n1`, `profile/os`, `Kubernikus/delete-node` or `CORDON_OWNER`. A
+An owner is named `NodeMaintenance/patch-n1`, `profile/os`, or as a component of the operator
+declares it. A
 NodeMaintenance that is deleted or is about another node owns nothing, nor does a profile that the node no longer has,
 nor a label or mark that was removed: their cordon is orphaned, and a user may remove it. An owner counts as present if
 we may not read it.
@@ -13,9 +14,7 @@ from enum import StrEnum
 
 from haulout.api.nodemaintenance import NODE_MAINTENANCES, NodeMaintenance
 from haulout.api.objects import Node
-from haulout.controllers.esx.decision import is_initiated
-from haulout.controllers.esx.labels import CORDON_OWNER as ESX
-from haulout.controllers.kubernikus import labels as kubernikus
+from haulout.app.components import cordon_owners
 from haulout.controllers.nodemaintenance.node_cordon import OWNER_PREFIX
 from haulout.controllers.profiles.machine import data_annotation
 from haulout.controllers.profiles.machine.data_annotation import DataError
@@ -55,8 +54,8 @@ class CordonOwner:
         """The command that ends the ownership or explains it; empty if there is none."""
         if name := _maintenance_name(self.owner):
             return f"kubectl delete nm {name}"
-        if self.owner == kubernikus.CORDON_OWNER:
-            return f"kubectl label node {self.node} {kubernikus.DELETE_NODE}-"
+        if (component := cordon_owners().get(self.owner)) is not None:
+            return component.release_command(self.node)
         return f"haulout why {self.node}, which shows what it waits for" if _profile_name(self.owner) else ""
 
     def describe(self, *, now: datetime) -> str:
@@ -118,10 +117,8 @@ async def _fetch_maintenances(client: Client, names: Iterable[str]) -> dict[str,
 def _presence(owner: str, node: Node, maintenances: Mapping[str, NodeMaintenance] | None) -> OwnerPresence:
     if profile := _profile_name(owner):
         return _profile_presence(profile, node)
-    if owner == kubernikus.CORDON_OWNER:
-        return OwnerPresence.PRESENT if kubernikus.is_deletion_ordered(node) else OwnerPresence.GONE
-    if owner == ESX:
-        return OwnerPresence.PRESENT if is_initiated(node) else OwnerPresence.GONE
+    if (component := cordon_owners().get(owner)) is not None:
+        return OwnerPresence.PRESENT if component.is_present(node) else OwnerPresence.GONE
     name = _maintenance_name(owner)
     if not name or maintenances is None:
         return OwnerPresence.UNKNOWN

@@ -4,6 +4,7 @@ import os
 
 import click
 
+from haulout.app.components import settings_files
 from haulout.cli import zap_flags
 from haulout.compat.goflags import GoFlag, parse
 
@@ -15,10 +16,7 @@ _FLAGS = {
     "kubeconfig": GoFlag("", "The kubeconfig, instead of $KUBECONFIG, the pod's own account or ~/.kube/config."),
     "kubecontext": GoFlag("", "The context in the kubeconfig, instead of $KUBECONTEXT or the current one."),
     "enable-leader-election": GoFlag(default=False, help="Accepted and ignored: leader election is always enabled."),
-    "enable-esx-maintenance": GoFlag(default=False, help="Maintain nodes on ESX hosts, by ./config/esx.yaml."),
-    "enable-kubernikus-maintenance": GoFlag(
-        default=False, help="Whether to maintain nodes of Kubernikus, by ./config/kubernikus.yaml."
-    ),
+    **{file.go_flag: GoFlag(default=False, help=file.go_flag_help) for file in settings_files().values()},
     "metrics-addr": GoFlag(":8080", "The address of /metrics and /api/v1/info."),
     "metrics-timeout": GoFlag("65s", "How long they are served at shutdown, until /metrics was scraped once more."),
     "pprof-addr": GoFlag("", "Accepted and ignored: a Python process has no Go profile."),
@@ -46,7 +44,6 @@ def maintenance_controller(ctx: click.Context, args: tuple[str, ...]) -> None:
         return
     from pathlib import Path
 
-    from haulout.app import esx_settings, kubernikus_settings
     from haulout.app.profiles_file import DEFAULT_PATH
     from haulout.cli.run.cluster_mode import OperatorOptions, run_operator_process
 
@@ -66,7 +63,6 @@ def maintenance_controller(ctx: click.Context, args: tuple[str, ...]) -> None:
         context=str(values["kubecontext"]) or os.environ.get("KUBECONTEXT"),
         as_json=zap_flags.is_json_log(values),
         config=Path(str(values["config"]) or DEFAULT_PATH),
-        kubernikus=kubernikus_settings.DEFAULT_PATH if values["enable-kubernikus-maintenance"] else None,
-        esx=esx_settings.DEFAULT_PATH if values["enable-esx-maintenance"] else None,
+        component_files={name: file.default_path for name, file in settings_files().items() if values[file.go_flag]},
         level=zap_flags.log_level(values),
     )

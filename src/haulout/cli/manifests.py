@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from haulout.cli import options
+from haulout.cli import component_flags, options
 from haulout.cli.check.command import parse_variables
 
 if TYPE_CHECKING:  # heavy: imported at use
@@ -37,11 +37,6 @@ _HUB_OPTIONS = ("mode", "hub_flags", "image", "namespace", "replicas", "allowed_
     "--agent",
     is_flag=True,
     help="Also the DaemonSet of the agent, which Azure and Google Cloud need, and AWS without a queue.",
-)
-@click.option(
-    "--esx",
-    is_flag=True,
-    help="Also the objects that are needed to maintain nodes on ESX hosts, with a Secret haulout-esx.",
 )
 @click.option("--image", metavar="IMAGE", help="The operator's image, in your registry.")
 @click.option(
@@ -83,11 +78,7 @@ _HUB_OPTIONS = ("mode", "hub_flags", "image", "namespace", "replicas", "allowed_
     callback=parse_variables,
     help="A variable for ${NAME} in the file, in addition to the environment. Can be repeated.",
 )
-@click.option(
-    "--kubernikus",
-    metavar="FILE",
-    help="The kubernikus.yaml that it will run, from a ConfigMap haulout-kubernikus: its permissions are granted, too.",
-)
+@component_flags.manifests_options
 @click.option(
     "--oci-handler",
     metavar="NAMESPACE",
@@ -152,9 +143,6 @@ def manifests(ctx: click.Context, /, **option_values: Any) -> None:
     With --agent a DaemonSet is added, which reports maintenance that a cloud announces only to the machine itself, with
     a policy that restricts each of its pods to notices of its own node. It needs Kubernetes 1.32.
 
-    With --esx the operator maintains nodes that are virtual machines on ESX hosts: it needs an image with the vSphere
-    SDK, and a Secret haulout-esx with the key esx.yaml.
-
     \b
     Exit codes:
       0  it was printed
@@ -181,14 +169,13 @@ class _Options:
     crds_only: bool
     machines: bool
     agent: bool
-    esx: bool
     image: str | None
     namespace: str
     lease_namespace: str
     replicas: int
     file: str | None
     variables: Mapping[str, str]
-    kubernikus: str | None
+    components: Mapping[str, Any]
     dashboard_auth: str
     dashboard_actions: str | None
     pod_deletion: bool
@@ -229,7 +216,7 @@ def _print_operator(values: _Options) -> None:
 
 def _installation(values: _Options) -> "Installation":
     from haulout.app.manifests.operator_manifests import Installation
-    from haulout.cli.configuration_files import load_configuration, load_kubernikus_settings
+    from haulout.cli.configuration_files import component_settings, load_configuration
     from haulout.dashboard.api.types import AuthMode
     from haulout.dashboard.auth.permissions import Impersonation
 
@@ -241,8 +228,7 @@ def _installation(values: _Options) -> "Installation":
         configuration=None if values.file is None else load_configuration(values.file, values.variables),
         machines=values.machines,
         agent=values.agent,
-        kubernikus=None if values.kubernikus is None else load_kubernikus_settings(values.kubernikus, values.variables),
-        esx=values.esx,
+        components=component_settings(values.components, values.variables),
         dashboard_auth=AuthMode(values.dashboard_auth),
         impersonation=None if values.dashboard_actions is None else Impersonation(values.dashboard_actions),
         aws_secret=values.aws_secret or "",

@@ -19,9 +19,9 @@ from haulout.drain.escalation import EscalationStep
 from haulout.drain.eviction_api import EvictionApi
 from haulout.drain.progress import ActiveBlocker, DrainOutcome, DrainProgress, OutcomeResult
 
-NODE_MAINTENANCE, PROFILE, ESX, KUBERNIKUS = "nodemaintenance", "profiles", "esx", "kubernikus"
+NODE_MAINTENANCE, PROFILE = "nodemaintenance", "profiles"
 CRASHED = "Crashed"  # result of a drain that crashed; the controller starts another
-_BY_LABEL_HELP = "`controller` is `nodemaintenance`, `profiles`, `esx` or `kubernikus`"
+_BY_LABEL_HELP = "`controller` is `nodemaintenance`, `profiles` or the name of a component"
 _MINUTE, _HOUR = 60.0, 3600.0
 
 DURATION = Metric(
@@ -112,7 +112,7 @@ class DrainMetrics:
 
 
 class InitiatorDrainMetrics:
-    """The metrics of one initiator's drains: NodeMaintenances, profiles, ESX or Kubernikus."""
+    """The metrics of one initiator's drains: NodeMaintenances, profiles or a component."""
 
     def __init__(self, metrics: DrainMetrics, initiator: str) -> None:
         self.metrics = metrics

@@ -26,7 +26,7 @@ class CordonHistory:
 
     def __init__(self, what: str, history: History, clock: Clock) -> None:
         self._what = what
-        self.history = history
+        self._history = history
         self._clock = clock
         self._completed: dict[str, str] = {}  # by node: UID, once its state is recorded or queued
         self._drained: dict[str, datetime] = {}  # by node: start of the last recorded drain
@@ -37,7 +37,7 @@ class CordonHistory:
         """Record the current state of a node once."""
         if self._completed.get(node.name) != node.uid:
             self._completed[node.name] = node.uid
-            self.history.ensure_state(node, state_claim(node, self._what, now=self._clock.now()))
+            self._history.ensure_state(node, state_claim(node, self._what, now=self._clock.now()))
 
     def start_entry(self, node: Node, why: str) -> NewEntry | None:
         """Return the start of a hold; None if `node` does not have our cordon annotation."""
@@ -64,7 +64,7 @@ class CordonHistory:
             result=drain.outcome.result,
             drain=drain_facts(drain, now),
         )
-        self.history.add(node, NewEntry(entry=entry))
+        self._history.add(node, NewEntry(entry=entry))
 
     def end_entry(self, before: Node, why: str) -> NewEntry:
         """Return the end of a hold; `before` is the node before its release."""

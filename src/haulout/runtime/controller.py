@@ -8,6 +8,9 @@
 - **Circles.** A reconcile with more than `max_actions` actions is a defect of its decisions. It fails and backs off.
 - **Flapping.** A key that changes again and again over several reconciles pauses (`haulout.runtime.flapping_guard`).
 - **Leadership.** `LeadershipLost` and `LeadershipHandover` are never reported as failures of an object.
+
+`Controller` reconciles the keys of a work queue. `ReconcileRunner` does the same for one key at a time, without a
+queue: for what is polled, such as the nodes of a vCenter.
 """
 
 import asyncio
@@ -47,70 +50,18 @@ STALE = Conflict, NotFound, ObservationStale
 Run = Callable[[], Awaitable[object]]
 
 
-class Controller(Generic[K, O, D]):
-    """Reconciles keys. Call `run` at most once.
-
-    `max_actions` limits the actions of one reconcile. `workers` reconciles run in parallel.
-    """
+class ReconcileRunner(Generic[K, O, D]):
+    """Reconciles one key when it is called. For controllers that poll, and reconcile what they have polled."""
 
     def __init__(
-        self,
-        reconciler: Reconciler[K, O, D],
-        client: Client,
-        *,
-        name: str,
-        workers: int = WORKERS,
-        max_actions: int = MAX_ACTIONS,
-        backoff: Backoff = BACKOFF,
-        handover: Handover | None = None,
-        on_completed: Callable[[CompletedRun[K]], object] | None = None,
+        self, reconciler: Reconciler[K, O, D], client: Client, *, name: str, max_actions: int = MAX_ACTIONS
     ) -> None:
         self.name = name
-        self.handover = handover or Handover()
-        self.queue: WorkQueue[K] = WorkQueue(
-            self.reconcile,
-            clock=client.clock,
-            random=client.random,
-            workers=workers,
-            backoff=backoff,
-            metrics=client.metrics,
-            name=name,
-            on_completed=on_completed,
-        )
         self._reconciler = reconciler
         self._clock = client.clock
         self._max_actions = max_actions
         self._flapping: FlappingGuard[K] = FlappingGuard(client.clock)
         self._stale_runs: dict[K, int] = {}  # consecutive reconciles that ended with a stale observation
-
-    async def run(
-        self,
-        *,
-        background: Sequence[Run] = (),
-        start: Callable[[ExitStack], Awaitable[object]] | None = None,
-        stop: Run | None = None,
-    ) -> None:
-        """Reconcile until cancelled; raise `LeadershipHandover` when another process must take over.
-
-        `background` runs beside the queue, for example informers. `start` waits for informers and subscribes to them;
-        the callbacks of its stack are called at the end. `stop` is called before the background ends at a handover.
-        """
-        async with asyncio.TaskGroup() as group:
-            tasks: list[asyncio.Task[Any]] = [group.create_task(_run(item)) for item in background]
-            try:
-                with ExitStack() as stack:
-                    if start is not None:
-                        await start(stack)
-                    queue = group.create_task(self.queue.run())
-                    tasks.append(queue)
-                    await self.handover.wait()
-                    queue.cancel()
-                    if stop is not None:
-                        await stop()
-            finally:
-                for task in tasks:
-                    task.cancel()
-        raise self.handover.reason()
 
     def record_change(self, key: K) -> None:
         """Count a change that is not an action, such as a new phase in the status, for the pause of flapping keys."""
@@ -176,6 +127,67 @@ class Controller(Generic[K, O, D]):
         self._flapping.forget(key)
         self._stale_runs.pop(key, None)
         return await self._reconciler.forget(key)
+
+
+class Controller(ReconcileRunner[K, O, D]):
+    """Reconciles the keys of a work queue. Call `run` at most once.
+
+    `max_actions` limits the actions of one reconcile. `workers` reconciles run in parallel.
+    """
+
+    def __init__(
+        self,
+        reconciler: Reconciler[K, O, D],
+        client: Client,
+        *,
+        name: str,
+        workers: int = WORKERS,
+        max_actions: int = MAX_ACTIONS,
+        backoff: Backoff = BACKOFF,
+        handover: Handover | None = None,
+        on_completed: Callable[[CompletedRun[K]], object] | None = None,
+    ) -> None:
+        super().__init__(reconciler, client, name=name, max_actions=max_actions)
+        self.handover = handover or Handover()
+        self.queue: WorkQueue[K] = WorkQueue(
+            self.reconcile,
+            clock=client.clock,
+            random=client.random,
+            workers=workers,
+            backoff=backoff,
+            metrics=client.metrics,
+            name=name,
+            on_completed=on_completed,
+        )
+
+    async def run(
+        self,
+        *,
+        background: Sequence[Run] = (),
+        start: Callable[[ExitStack], Awaitable[object]] | None = None,
+        stop: Run | None = None,
+    ) -> None:
+        """Reconcile until cancelled; raise `LeadershipHandover` when another process must take over.
+
+        `background` runs beside the queue, for example informers. `start` waits for informers and subscribes to them;
+        the callbacks of its stack are called at the end. `stop` is called before the background ends at a handover.
+        """
+        async with asyncio.TaskGroup() as group:
+            tasks: list[asyncio.Task[Any]] = [group.create_task(_run(item)) for item in background]
+            try:
+                with ExitStack() as stack:
+                    if start is not None:
+                        await start(stack)
+                    queue = group.create_task(self.queue.run())
+                    tasks.append(queue)
+                    await self.handover.wait()
+                    queue.cancel()
+                    if stop is not None:
+                        await stop()
+            finally:
+                for task in tasks:
+                    task.cancel()
+        raise self.handover.reason()
 
 
 class _Attempt(Generic[O, D]):

@@ -14,8 +14,9 @@ from typing import Any
 
 from haulout.api.clusterapi import EXTENSION_LEASE
 from haulout.app.leases import LEADER_LEASE
+from haulout.runtime.packaging import Alert
 from support.metrics.promql import seconds
-from tools.metrics.alerts import ALERTS, Alert
+from tools.metrics.alerts import ALERTS, as_rule
 
 _BY_NAME = {it.name: it for it in ALERTS}
 _LEADS = "leader_election_master_status"
@@ -41,7 +42,7 @@ class AlertCase:
         """Return the alerts that promtool is to find."""
         if self.labels is None:
             return []
-        rule = self.alert.as_rule()
+        rule = as_rule(self.alert)
         annotations = {key: self._fill_template(text) for key, text in rule["annotations"].items()}
         return [{"exp_labels": {**rule["labels"], **self.labels}, "exp_annotations": annotations}]
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from haulout.api.objects import RawObject
 from haulout.api.resources import NODES
-from haulout.app.sandbox.clouds import connect_to_models
+from haulout.app.sandbox.vcenters import connect_to_models
 from haulout.controllers.esx.controller import EsxController
 from haulout.controllers.esx.labels import APPROVED, HOST, INITIATED, SHUTDOWN_REQUESTED, STATE, VERSION, ZONE
 from haulout.controllers.esx.settings import EsxSettings, VCenterCredentials, VCenters
@@ -28,6 +28,8 @@ from haulout.kube.client import Client
 from haulout.kube.informer import Informer, as_is
 from haulout.kube.recorder import EventRecorder
 from haulout.kube.reflector import ListWatch
+from haulout.runtime.handover import Handover
+from haulout.runtime.journal import Journal
 from haulout_sandbox.clouds.vsphere import VsphereCloud
 from haulout_sandbox.clouds.vsphere.cloud import POWERED_ON
 from haulout_sandbox.nodes import Delays, Kubelets, Machine
@@ -118,11 +120,10 @@ class EsxCluster:
             client,
             connect=self.connect or self.connect_in_process(),
             read_settings=lambda: self.settings,
-            events=events,
+            journal=Journal("ESX", events, history, metrics=client.metrics),
             nodes=nodes,
-            own_node=self.own_node,
+            handover=Handover(self.own_node),
             namespace="default",
-            history=history,
         )
         self.controllers.append(controller)
         async with asyncio.TaskGroup() as group:

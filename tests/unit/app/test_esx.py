@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from haulout.api.maintenancerecord import MAINTENANCE_RECORDS, custom_resource_definition
-from haulout.app.esx import EsxComponent
 from haulout.app.leases import PROFILES_LEASE
 from haulout.app.operator import OperatorSettings, run_operator
 from haulout.app.operator_status import OperatorStatus
@@ -18,6 +17,7 @@ from haulout.app.profiles import ProfilesComponent
 from haulout.app.profiles_file import ProfilesFile
 from haulout.app.sandbox.operators import install, run_scenario_operator
 from haulout.controllers.esx import permissions
+from haulout.controllers.esx.component import Esx
 from haulout.controllers.esx.labels import APPROVED, HOST
 from haulout.controllers.esx.vcenter import VCenter
 from haulout.controllers.profiles.config import loader
@@ -45,8 +45,8 @@ MINUTE = timedelta(minutes=1)
 EMPTY = loader.load(b"intervals: {requeue: 1m}\nprofiles: [{name: idle}]\n", registries(), {}).configuration
 
 
-def esx_of(site: EsxCluster) -> EsxComponent:
-    return EsxComponent(read_settings=lambda: SETTINGS, connect=lambda _: site.connect_in_process())
+def esx_of(site: EsxCluster) -> Esx:
+    return Esx(lambda: SETTINGS, lambda _: site.connect_in_process())
 
 
 def operator(vitals: OperatorStatus, *, who: str = "one") -> Program:
@@ -65,7 +65,10 @@ async def at_home(clock: Clock, folder: Path) -> AsyncIterator[tuple[EsxCluster,
     async with an_esx_cluster(clock, plan=a_cluster(clock).with_crd(custom_resource_definition())) as site:
         await site.cluster.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": HOME}})
         configured = ProfilesFile(folder / "none.yaml", environ={}, clock=clock, is_optional=True)
-        yield site, OperatorStatus(profiles=ProfilesComponent(configured, FakeExternalClient()), esx=esx_of(site))
+        yield (
+            site,
+            OperatorStatus(profiles=ProfilesComponent(configured, FakeExternalClient()), components=(esx_of(site),)),
+        )
 
 
 def numbers(vitals: OperatorStatus) -> dict[str, float]:
@@ -124,8 +127,9 @@ async def test_should_it_break_it_starts_again_and_all_else_goes_on(clock: Clock
         async def connect(_: object) -> VCenter:
             raise broken[0]
 
-        assert vitals.esx is not None
-        vitals.esx.connect = lambda _: connect if broken else site.connect_in_process()
+        (esx,) = vitals.components
+        assert isinstance(esx, Esx)
+        esx.connect = lambda _: connect if broken else site.connect_in_process()
         site.cluster.run(operator(vitals))
         await site.cluster.eventually(lambda: any("ESX failed" in it for it in vitals.troubles()))
         assert vitals.is_leader
@@ -137,7 +141,7 @@ async def test_another_replica_goes_on_where_the_leader_died(clock: Clock, tmp_p
     async with at_home(clock, tmp_path) as (site, vitals):
         first = site.cluster.run(operator(vitals, who="one"), name="one")
         await site.wait_for_labels(n1="false")
-        second = OperatorStatus(profiles=vitals.profiles, esx=esx_of(site))
+        second = OperatorStatus(profiles=vitals.profiles, components=(esx_of(site),))
         site.cluster.run(operator(second, who="two"), name="two")
         site.vcenter("a").enter_maintenance("esx-a1")
         await site.approve("n1")
@@ -154,7 +158,7 @@ def test_it_needs_little_that_not_every_operator_may_do() -> None:
         operator_permissions(namespace=HOME, configuration=EMPTY),
     )
     assert without_redundant((*usual, *permissions.permissions(namespace=HOME))) == without_redundant(usual)
-    more = set(operator_permissions(namespace=HOME, configuration=EMPTY, with_esx=True)) - set(lean_one)
+    more = set(operator_permissions(namespace=HOME, configuration=EMPTY, components={Esx: None})) - set(lean_one)
     assert {it.resource for it in more} <= {"events", "nodes", "configmaps"}
     without_force = permissions.permissions(SETTINGS.drain_policy(immediate=False), namespace=HOME)
     assert not any("delete" in it.verbs for it in without_force)
@@ -163,11 +167,9 @@ def test_it_needs_little_that_not_every_operator_may_do() -> None:
 
 def test_a_broken_file_is_a_trouble() -> None:
     problem = ConfigErrors([ConfigError("expected more", file="esx.yaml", line=3, key="intervals")])
-    esx = EsxComponent(
-        read_settings=lambda: SETTINGS, connect=lambda _: pytest.fail("nobody connects"), file_problem=lambda: problem
-    )
+    esx = Esx(lambda: SETTINGS, lambda _: pytest.fail("nobody connects"), file_problem=lambda: problem)
     told = "the last valid ESX configuration stays in force: esx.yaml:3: intervals: expected more"
-    assert list(esx.troubles()) == [told]
+    assert list(esx.problems()) == [told]
 
 
 async def test_the_scenario_plays_a_host_that_enters_maintenance_and_its_nodes_come_back(

@@ -6,13 +6,12 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from haulout.api import maintenancerecord
 from haulout.api.objects import RawObject
-from haulout.app.kubernikus import Credentials, KubernikusComponent
-from haulout.app.kubernikus_settings import KubernikusFile, read
 from haulout.app.leases import PROFILES_LEASE
 from haulout.app.manifests import operator_manifests
 from haulout.app.manifests.operator_manifests import Installation
@@ -21,9 +20,11 @@ from haulout.app.operator_status import OperatorStatus
 from haulout.app.profiles import ProfilesComponent
 from haulout.app.profiles_file import ProfilesFile
 from haulout.compat.openstack_config import OpenStackSettings
+from haulout.controllers.kubernikus.component import Credentials, Kubernikus
 from haulout.controllers.kubernikus.controller import KubernikusController
 from haulout.controllers.kubernikus.labels import CORDON_OWNER
 from haulout.controllers.kubernikus.nova import ServerDocument
+from haulout.controllers.kubernikus.settings_file import KubernikusFile, read
 from haulout.core.clock import Clock
 from haulout.httpserver.metrics import Exposition
 from haulout.kube import leases
@@ -116,23 +117,21 @@ class World:
         self.path.write_text(self.text)
 
         async def program(client: Client) -> None:
-            kubernikus = KubernikusComponent(
-                KubernikusFile(self.path, environ={}, clock=client.clock), connect_nova=self.make
-            )
+            kubernikus = Kubernikus(KubernikusFile(self.path, environ={}, clock=client.clock), connect_nova=self.make)
             settings = OperatorSettings(namespace=HOME, identity=identity, node=node)
             file = self.folder / "maintenance.yaml"
             if profiles:
                 file.write_text(profiles)
             configured = ProfilesFile(file, environ={}, clock=client.clock, is_optional=True)
             beside = ProfilesComponent(configured, FakeExternalClient())
-            await run_operator(client, settings, profiles=beside, kubernikus=kubernikus, status=self.vitals)
+            await run_operator(client, settings, profiles=beside, components=[kubernikus], status=self.vitals)
 
         return program
 
 
 def rights(text: str) -> list[RawObject]:
     settings = read(text, file="", environ={}).configuration
-    return operator_manifests.role_objects(Installation(image="example/haulout", kubernikus=settings))
+    return operator_manifests.role_objects(Installation(image="example/haulout", components={Kubernikus: settings}))
 
 
 @asynccontextmanager
@@ -281,11 +280,11 @@ async def test_should_it_break_all_else_goes_on_and_it_starts_again(
 ) -> None:
     work, broken = KubernikusController.run, [True]
 
-    async def run(self: KubernikusController) -> None:
+    async def run(self: KubernikusController, **more: Any) -> None:
         if broken:
             broken.clear()
             raise RuntimeError("a defect")
-        await work(self)
+        await work(self, **more)
 
     monkeypatch.setattr(KubernikusController, "run", run)
     async with a_site(a_cluster(clock), nodes=1) as (cluster, cloud):

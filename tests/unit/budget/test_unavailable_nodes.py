@@ -104,10 +104,10 @@ def test_whoever_takes_a_node_is_recognised_by_what_they_leave_on_it() -> None:
     assert unavailability_reason(by_order, NOW) == "NodeMaintenance patch"
     assert unavailability_reason(by_profile, NOW) == "in maintenance by a profile"
     to_be_deleted = held_by("Kubernikus/delete-node")
-    assert unavailability_reason(to_be_deleted, NOW) == "marked for deletion by label cloud.sap/delete-node"
+    assert unavailability_reason(to_be_deleted, NOW) == "held by Kubernikus delete-node"
     with_its_host = held_by("ESX")
     assert is_under_maintenance(with_its_host)
-    assert unavailability_reason(with_its_host, NOW) == "shut down for the maintenance of its ESX host"
+    assert unavailability_reason(with_its_host, NOW) == "held by ESX"
 
 
 @pytest.mark.parametrize(

@@ -88,7 +88,7 @@ def test_what_is_typed_wins(started: list[dict[str, Any]], monkeypatch: pytest.M
 
 def test_nodes_on_esx_hosts_are_seen_to_by_the_usual_file(started: list[dict[str, Any]]) -> None:
     assert call() == call("-enable-esx-maintenance=false") == call("--enable-esx-maintenance") == 0
-    assert [it["esx"] for it in started] == [None, None, Path("config/esx.yaml")]
+    assert [it["component_files"] for it in started] == [{}, {}, {"esx": Path("config/esx.yaml")}]
 
 
 @pytest.mark.parametrize(
@@ -110,7 +110,7 @@ def test_what_cannot_be_done_is_refused(started: list[dict[str, Any]], args: lis
 def test_nodes_of_kubernikus_are_seen_to_by_the_file_that_is_there(started: list[dict[str, Any]]) -> None:
     assert call() == 0
     assert call("-enable-kubernikus-maintenance") == 0
-    assert [how["kubernikus"] for how in started] == [None, Path("config/kubernikus.yaml")]
+    assert [how["component_files"] for how in started] == [{}, {"kubernikus": Path("config/kubernikus.yaml")}]
 
 
 def test_without_a_configuration_it_does_not_start(

@@ -24,7 +24,7 @@ from haulout.errors import (
 )
 from haulout.kube.client import Client
 from haulout.runtime import flapping_guard
-from haulout.runtime.controller import BACKOFF, CONFLICT_DELAY, MAX_CONFLICTS, WATCH_DELAY, Controller
+from haulout.runtime.controller import BACKOFF, CONFLICT_DELAY, MAX_CONFLICTS, WATCH_DELAY, Controller, ReconcileRunner
 from haulout.runtime.handover import Handover
 from haulout.runtime.reconciler import Reconciler
 from support.fakes.scripted_transport import ScriptedTransport
@@ -129,6 +129,18 @@ async def test_reconcile_acts_until_the_decision_has_no_action_and_then_reports(
 async def test_earlier_of_decision_and_report_is_the_requeue_time(client: Client, clock: Clock) -> None:
     counters = Counters(targets={"a": 0}, requeue_at=clock.now() + 5 * SECOND, report_at=clock.now() + SECOND)
     assert await a_controller(client, counters).reconcile("a") == clock.now() + SECOND
+
+
+async def test_runner_reconciles_without_a_queue(client: Client, clock: Clock) -> None:
+    """It has the same safeguards, and leaves the next attempt after a failure to its caller."""
+    counters = Counters(targets={"a": 2}, errors=[conflict()], requeue_at=clock.now() + SECOND)
+    runner = ReconcileRunner(counters, client, name="Counter")
+    assert await runner.reconcile("a") == clock.now() + SECOND
+    assert (counters.values, counters.refreshed) == ({"a": 2}, ["a"])
+    counters.targets["a"], counters.errors = 3, [HauloutError("no answer")]
+    with pytest.raises(HauloutError):
+        await runner.reconcile("a")
+    assert [str(error) for error in counters.failures] == ["no answer"]
 
 
 async def test_object_that_does_not_exist_is_forgotten(client: Client) -> None:

@@ -14,6 +14,8 @@ from haulout.app import permissions
 from haulout.app.manifests import operator_manifests
 from haulout.app.manifests.operator_manifests import Installation
 from haulout.app.profiles_file import DEFAULT_PATH
+from haulout.controllers.esx.component import Esx
+from haulout.controllers.kubernikus.component import Kubernikus
 from haulout.controllers.kubernikus.settings import KubernikusSettings, SecretKey
 from haulout.controllers.profiles.config import loader
 from haulout.controllers.profiles.config.model import Configuration
@@ -319,7 +321,7 @@ def test_a_configuration_is_granted_what_its_plugins_need_and_no_more(recipe: st
         pytest.param({"profiles": {"existingConfigMap": "mine"}}, {}, id="an unknown configuration"),
         pytest.param(
             {"profiles": {"config": QUIET}, "esx": {"enabled": True}},
-            {"configuration": configuration(QUIET), "with_esx": True},
+            {"configuration": configuration(QUIET), "components": {Esx: None}},
             id="nodes on ESX hosts",
         ),
         pytest.param({"profiles": {"permissions": "usual"}}, {}, id="what is usual"),
@@ -350,7 +352,7 @@ def test_a_configuration_is_granted_what_its_plugins_need_and_no_more(recipe: st
         ),
         pytest.param(
             {"profiles": {"config": QUIET}, "kubernikus": {"enabled": True, "secret": "cloud/conf"}},
-            {"configuration": configuration(QUIET), "kubernikus_settings": KUBERNIKUS_SETTINGS},
+            {"configuration": configuration(QUIET), "components": {Kubernikus: KUBERNIKUS_SETTINGS}},
             id="nodes of Kubernikus",
         ),
         pytest.param(

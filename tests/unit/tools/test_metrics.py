@@ -14,12 +14,13 @@ import haulout
 from haulout.cli.entry import haulout as program
 from haulout.core.metrics import MetricKind
 from haulout.httpserver import metrics
+from haulout.runtime.packaging import Alert
 from support.metrics.alert_cases import FIRING_CASES
 from support.metrics.promql import Expression
 from tools.docsite import urls
 from tools.metrics import catalogue, grafana
 from tools.metrics import files as written
-from tools.metrics.alerts import ALERTS, Alert
+from tools.metrics.alerts import ALERTS
 
 ROOT = Path(__file__).parents[3]
 PANELS: list[dict[str, Any]] = [it for it in grafana.dashboard()["panels"] if it["type"] != "row"]

@@ -3,7 +3,9 @@
 from typing import Any
 
 from haulout.api.objects import RawObject
+from haulout.app.components import ComponentType
 from haulout.app.manifests.workload import NAME
+from haulout.runtime.component import SettingsFile
 from tools.packages.helm.gotemplate import Conditional, IndentedExpression
 
 HOME = "{{ .Release.Namespace }}"
@@ -14,6 +16,16 @@ IS_FROM_CERT_MANAGER = f'eq {_FROM} "cert-manager"'  # the source of the webhook
 IS_FROM_SECRET = f'eq {_FROM} "secret"'
 IS_MOUNTED = f'and .Values.webhook.enabled (ne {_FROM} "self")'
 IS_BEHIND_PROXY = 'eq .Values.dashboard.auth "proxy"'
+
+
+def is_enabled(kind: ComponentType) -> str:
+    """Return the condition under which a component runs."""
+    return f".Values.{kind.name}.enabled"
+
+
+def object_key(file: SettingsFile) -> str:
+    """Return the key of the value that names the ConfigMap or Secret with a settings file."""
+    return "secretName" if file.is_secret else "configMap"
 
 
 def metadata(name: Any) -> RawObject:

@@ -4,16 +4,27 @@ from typing import Any
 
 from haulout.api import machinemaintenance
 from haulout.api.objects import RawObject
+from haulout.app.components import component_types
 from haulout.app.manifests import operator_manifests, workload
 from haulout.app.manifests.workload import NAME
 from haulout.httpserver import secure_metrics
 from haulout.kube.namespaces import pod_security_labels
-from tools.packages.helm.common import ACCOUNT, HOME, IS_BEHIND_PROXY, IS_MOUNTED, LABELS, metadata, value, value_if_set
+from haulout.runtime.component import SettingsFile
+from tools.packages.helm.common import (
+    ACCOUNT,
+    HOME,
+    IS_BEHIND_PROXY,
+    IS_MOUNTED,
+    LABELS,
+    is_enabled,
+    metadata,
+    object_key,
+    value,
+    value_if_set,
+)
 from tools.packages.helm.gotemplate import Conditional, Expression, IndentedExpression, document
 
 _CERTIFICATES_FOLDER = "/certificates"
-_IS_KUBERNIKUS = ".Values.kubernikus.enabled"
-_IS_ON_ESX = ".Values.esx.enabled"
 _INGRESS_HOSTS = (
     "{{ $hosts := list }}{{ range .Values.ingress.hosts }}{{ $hosts = append $hosts .host }}{{ end }}"
     '{{ default "*" (join "," $hosts) }}'
@@ -79,8 +90,13 @@ def _container(base: RawObject) -> RawObject:
             {"name": "certificates", "mountPath": _CERTIFICATES_FOLDER, "readOnly": True},
         ),
         Conditional(IS_BEHIND_PROXY, {"name": "proxy", "mountPath": workload.PROXY_FOLDER, "readOnly": True}),
-        Conditional(_IS_KUBERNIKUS, {"name": "kubernikus", "mountPath": workload.KUBERNIKUS_FOLDER, "readOnly": True}),
-        Conditional(_IS_ON_ESX, {"name": "esx", "mountPath": workload.ESX_FOLDER, "readOnly": True}),
+        *(
+            Conditional(
+                is_enabled(kind), {"name": kind.name, "mountPath": workload.settings_folder(kind), "readOnly": True}
+            )
+            for kind in component_types()
+            if kind.settings_file is not None
+        ),
         Conditional(".Values.extraVolumeMounts", [IndentedExpression("toYaml .Values.extraVolumeMounts")]),
     ]
     args = [
@@ -101,8 +117,11 @@ def _container(base: RawObject) -> RawObject:
         '--dashboard-auth={{ default "token" .Values.dashboard.auth }}',
         Conditional(".Values.ingress.enabled", f"--dashboard-host={_INGRESS_HOSTS}"),
         Conditional(IS_BEHIND_PROXY, f"--dashboard-proxy-secret-file={workload.PROXY_FOLDER}/secret"),
-        Conditional(_IS_KUBERNIKUS, f"--kubernikus={workload.KUBERNIKUS_FOLDER}/kubernikus.yaml"),
-        Conditional(_IS_ON_ESX, f"--esx={workload.ESX_FOLDER}/esx.yaml"),
+        *(
+            Conditional(is_enabled(kind), f"--{kind.name}={workload.settings_path(kind)}")
+            for kind in component_types()
+            if kind.settings_file is not None
+        ),
         Conditional(".Values.extraArgs", [IndentedExpression("toYaml .Values.extraArgs")]),
     ]
     return base | {
@@ -131,12 +150,18 @@ def _volumes(base: list[RawObject]) -> list[Any]:
         Conditional(
             IS_BEHIND_PROXY, {"name": "proxy", "secret": {"secretName": Expression(".Values.dashboard.proxySecret")}}
         ),
-        Conditional(
-            _IS_KUBERNIKUS, {"name": "kubernikus", "configMap": {"name": Expression(".Values.kubernikus.configMap")}}
+        *(
+            Conditional(is_enabled(kind), {"name": kind.name, **_volume_source(kind.name, kind.settings_file)})
+            for kind in component_types()
+            if kind.settings_file is not None
         ),
-        Conditional(_IS_ON_ESX, {"name": "esx", "secret": {"secretName": Expression(".Values.esx.secretName")}}),
         Conditional(".Values.extraVolumes", [IndentedExpression("toYaml .Values.extraVolumes")]),
     ]
+
+
+def _volume_source(component: str, file: SettingsFile) -> RawObject:
+    name = Expression(f".Values.{component}.{object_key(file)}")
+    return {"secret": {"secretName": name}} if file.is_secret else {"configMap": {"name": name}}
 
 
 def disruption_budget() -> RawObject:

@@ -15,9 +15,9 @@ from datetime import timedelta
 from functools import cache
 from types import MappingProxyType
 
+from haulout.app.components import ComponentSettings
 from haulout.app.permissions import operator_permissions
 from haulout.budget import cordon_copies, slots
-from haulout.controllers.kubernikus.settings import KubernikusSettings, SecretKey
 from haulout.controllers.profiles import permissions as profiles
 from haulout.controllers.profiles.config.model import Configuration, Profile
 from haulout.controllers.profiles.plugin import Plugin
@@ -30,13 +30,12 @@ from haulout.controllers.profiles.plugins.triggers.eviction import Eviction
 from haulout.drain import permissions as drain
 from haulout.kube import rbac
 from haulout.kube.rbac import Permission
+from tools.components import packaged_components
 from tools.packages.helm.common import HOME, IS_BEHIND_PROXY
 
 LEASE_NAMESPACE = "{{ .Values.leases.namespace }}"
 AWS_NAMESPACE = "{{ dir .Values.clouds.awsSecret }}"
 HANDLER_NAMESPACE = "{{ .Values.clouds.ociHandlerNamespace }}"
-KUBERNIKUS_NAMESPACE = "{{ dir .Values.kubernikus.secret }}"
-_PROVIDER = "{{ base .Values.kubernikus.secret }}"
 _KEYS = "{{ base .Values.clouds.awsSecret }}"
 _OPTION = "{{ $config.%s }}"
 _ANY = MappingProxyType({"any": Profile(name="any", states={})})
@@ -79,10 +78,9 @@ def features() -> Iterator[Feature]:
         'include "haulout.issuesCertificate" .', _required_permissions(_EMPTY, own_certificate=True)
     )
     yield _extra_permissions(".Values.machines.enabled", _required_permissions(_EMPTY, with_machines=True))
-    kubernikus_settings = KubernikusSettings(secret=SecretKey(namespace=KUBERNIKUS_NAMESPACE, name=_PROVIDER))
-    condition = "and .Values.kubernikus.enabled .Values.kubernikus.secret"
-    yield _extra_permissions(condition, _required_permissions(_EMPTY, kubernikus=kubernikus_settings))
-    yield _extra_permissions(".Values.esx.enabled", _required_permissions(_EMPTY, with_esx=True))
+    for kind, packaging in packaged_components().items():
+        granted = packaging.permissions
+        yield _extra_permissions(granted.condition, _required_permissions(_EMPTY, components={kind: granted.settings}))
     yield _extra_permissions(
         f"and ({IS_BEHIND_PROXY}) .Values.dashboard.actions", _required_permissions(_EMPTY, acts=True)
     )
@@ -163,8 +161,7 @@ def _required_permissions(
     *,
     own_certificate: bool = False,
     with_machines: bool = False,
-    kubernikus: KubernikusSettings | None = None,
-    with_esx: bool = False,
+    components: ComponentSettings | None = None,
     aws_secret: str = "",
     handler_namespace: str = "",
     acts: bool = False,
@@ -175,8 +172,7 @@ def _required_permissions(
         configuration=configuration,
         own_certificate=own_certificate,
         with_machines=with_machines,
-        kubernikus_settings=kubernikus,
-        with_esx=with_esx,
+        components=components,
         aws_secret=aws_secret,
         handler_namespace=handler_namespace,
         impersonates=acts,

@@ -11,6 +11,7 @@ from haulout.dashboard.auth import permissions as people
 from haulout.dashboard.auth.permissions import Impersonation
 from haulout.dashboard.auth.settings import SERVICE_ACCOUNT as DASHBOARD_ACCOUNT
 from haulout.kube.rbac import Permission
+from tools.components import packaged_components
 from tools.packages.helm import permissions
 from tools.packages.helm.common import ACCOUNT, HOME, IS_BEHIND_PROXY, LABELS, metadata
 from tools.packages.helm.gotemplate import Commented, Conditional, IndentedExpression, document
@@ -20,13 +21,17 @@ _CREATE = ".Values.rbac.create"
 _RBAC = "rbac.authorization.k8s.io"
 
 # Several of these namespaces may be the same; their roles must still have different names.
-_NAMES = {
+_NAMES: dict[str | None, str] = {
     None: NAME,
     HOME: NAME,
     permissions.LEASE_NAMESPACE: f"{NAME}-leases",
     permissions.AWS_NAMESPACE: f"{NAME}-aws",
     permissions.HANDLER_NAMESPACE: f"{NAME}-oci-handler",
-    permissions.KUBERNIKUS_NAMESPACE: f"{NAME}-kubernikus",
+    **{
+        namespace: f"{NAME}-{end}"
+        for packaging in packaged_components().values()
+        for namespace, end in packaging.permissions.namespaces.items()
+    },
 }
 
 _Conditions = tuple[str, ...]

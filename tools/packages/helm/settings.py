@@ -1,9 +1,13 @@
 """The values of the Helm chart: defaults, descriptions and schemas."""
 
+from haulout.app.components import ComponentType
 from haulout.app.manifests import agent_manifests, workload
 from haulout.controllers.nodemaintenance import node_lease
 from haulout.controllers.notices.orphans import AGENT_SOURCES
+from haulout.runtime.packaging import ChartValues
+from tools.components import packaged_components
 from tools.metrics.alerts import RUNBOOK
+from tools.packages.helm.common import object_key
 from tools.packages.helm.values import (
     Group,
     Value,
@@ -111,36 +115,19 @@ MACHINES = Group(
         ),
     },
 )
-KUBERNIKUS = Group(
-    "The Kubernikus controller. It labels nodes with outdated kubelets, and deletes the servers of nodes that are "
-    "marked for deletion. Requires the image variant `openstack`.",
-    {
-        "enabled": bool_value("Run the Kubernikus controller.", default=False),
-        "configMap": string_value(
-            workload.KUBERNIKUS_CONFIG_MAP,
-            "Name of an existing ConfigMap with kubernikus.yaml. Changes take effect without a restart.",
-            pattern=_NAME,
-        ),
-        "secret": string_value(
-            "",
-            "NAMESPACE/NAME of the Secret with cloudprovider.conf that the file names. The chart grants read access "
-            "to it.",
-            pattern="^([^/]+/[^/]+)?$",
-        ),
-    },
-)
-ESX = Group(
-    "The ESX controller. It drains and shuts down nodes that are virtual machines on ESX hosts in maintenance. "
-    "Requires the image variant `vsphere`.",
-    {
-        "enabled": bool_value("Run the ESX controller.", default=False),
-        "secretName": string_value(
-            workload.ESX_SECRET,
-            "Name of an existing Secret with esx.yaml. Changes take effect without a restart.",
-            pattern=_NAME,
-        ),
-    },
-)
+
+
+def _component_group(kind: ComponentType, chart: ChartValues) -> Group:
+    """Return the values of a component."""
+    values: dict[str, Value] = {"enabled": bool_value(chart.enabled_about, default=False)}
+    if kind.settings_file is not None:
+        values[object_key(kind.settings_file)] = string_value(
+            kind.settings_file.object_name, chart.object_about, pattern=_NAME
+        )
+    more = {name: string_value(item.default, item.about, pattern=item.pattern) for name, item in chart.more.items()}
+    return Group(chart.about, values | more)
+
+
 CLOUDS = Group(
     "Clouds from which announced maintenance is received.",
     {
@@ -409,8 +396,7 @@ SETTINGS = Group(
         "clouds": CLOUDS,
         "agent": AGENT,
         "machines": MACHINES,
-        "kubernikus": KUBERNIKUS,
-        "esx": ESX,
+        **{kind.name: _component_group(kind, item.chart) for kind, item in packaged_components().items()},
         "webhook": WEBHOOK,
         "metrics": METRICS,
         "dashboard": DASHBOARD,

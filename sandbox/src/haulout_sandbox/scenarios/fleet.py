@@ -76,7 +76,7 @@ class Fleet:
         return self.esx.vcenters
 
     @property
-    def esx_alarms(self) -> frozenset[str]:
+    def vcenter_alarms(self) -> frozenset[str]:
         return frozenset({ALARM_NAME})
 
     def provider(self, cloud: model.Cloud) -> CloudProvider:

@@ -5,7 +5,7 @@ The permissions are exactly those that the controllers and the plugins of a conf
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import yaml
 
@@ -15,9 +15,9 @@ from haulout.api.maintenancerecord import MAINTENANCE_RECORDS
 from haulout.api.nodemaintenance import NODE_MAINTENANCES
 from haulout.api.objects import RawObject
 from haulout.app import permissions
+from haulout.app.components import ComponentSettings
 from haulout.app.manifests import agent_manifests, workload
 from haulout.app.manifests.workload import NAME
-from haulout.controllers.kubernikus.settings import KubernikusSettings
 from haulout.controllers.nodemaintenance import node_lease
 from haulout.controllers.profiles.config.model import Configuration
 from haulout.dashboard.api.types import AuthMode
@@ -43,8 +43,7 @@ class Installation:
     replicas: int = workload.REPLICAS
     configuration: Configuration | None = None  # of profiles; None: not known yet
     machines: bool = False  # of OpenShift: replace them
-    kubernikus: KubernikusSettings | None = None  # settings for Kubernikus nodes; None: no Kubernikus
-    esx: bool = False  # maintain nodes on ESX hosts
+    components: ComponentSettings = field(default_factory=dict)  # that it runs, with their settings
     aws_secret: str = ""  # NAMESPACE/NAME of a Secret with AWS keys, if any
     dashboard_auth: AuthMode = AuthMode.TOKEN  # how the dashboard authenticates users
     impersonation: Impersonation | None = None  # impersonation of users that a proxy authenticates, if any
@@ -72,8 +71,7 @@ def role_objects(installation: Installation) -> list[RawObject]:
         lease_namespace=installation.lease_namespace,
         configuration=installation.configuration,
         with_machines=installation.machines,
-        kubernikus_settings=installation.kubernikus,
-        with_esx=installation.esx,
+        components=installation.components,
         aws_secret=installation.aws_secret,
         handler_namespace=installation.handler_namespace,
         pod_deletion=installation.pod_deletion,
@@ -142,9 +140,8 @@ def operator_objects(installation: Installation) -> list[RawObject]:
     )
     services = [workload.dashboard_service(namespace), workload.metrics_service(namespace)]
     deployment = workload.with_dashboard_auth(deployment, installation.dashboard_auth)
-    deployment = deployment if installation.kubernikus is None else workload.with_kubernikus(deployment)
-    if installation.esx:
-        deployment = workload.with_esx(deployment)
+    for component in installation.components:
+        deployment = workload.with_component(deployment, component)
     return [
         deployment,
         workload.disruption_budget(namespace),

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from haulout.api.objects import RawObject
+from haulout.app.components import ComponentType
 from haulout.controllers.nodemaintenance import node_lease
 from haulout.dashboard import server
 from haulout.dashboard.api.types import AuthMode
@@ -18,10 +19,8 @@ from haulout.webhook import registration
 NAME = "haulout"
 PROFILES_CONFIG_MAP = "haulout-profiles"  # optional ConfigMap with maintenance.yaml
 CLOUDS_CONFIG_MAP = "haulout-clouds"  # optional ConfigMap with environment variables of cloud providers
-KUBERNIKUS_CONFIG_MAP = "haulout-kubernikus"  # ConfigMap with kubernikus.yaml, for Kubernikus nodes
 # A Secret with the shared secret of a proxy in front of the dashboard, under the key `secret`.
 PROXY_SECRET = "haulout-dashboard-proxy"  # noqa: S105 - the name of a Secret, not its content
-ESX_SECRET = "haulout-esx"  # noqa: S105 - the name of a Secret with esx.yaml
 HANDLER_CONFIG_MAP = "wd"  # of the OCI Node Maintenance Handler, in whose namespace the operator may run
 SELECTOR = {"app.kubernetes.io/name": NAME}
 LABELS = {**SELECTOR, **registration.POD_LABELS}
@@ -54,8 +53,6 @@ TOLERATIONS = [
     )
 ]
 PROXY_FOLDER = "/proxy"
-KUBERNIKUS_FOLDER = "/kubernikus"
-ESX_FOLDER = "/esx"
 _TMP_MOUNT = {"name": "tmp", "mountPath": "/tmp"}  # noqa: S108 - a volume of its own in the container
 
 
@@ -135,19 +132,26 @@ def with_dashboard_auth(deployment: RawObject, mode: AuthMode) -> RawObject:
     return _with_mount(changed, argument, mount_path=PROXY_FOLDER, proxy={"secret": {"secretName": PROXY_SECRET}})
 
 
-def with_kubernikus(deployment: RawObject) -> RawObject:
-    """Return the Deployment with Kubernikus enabled, by the file in the ConfigMap `KUBERNIKUS_CONFIG_MAP`."""
-    argument = f"--kubernikus={KUBERNIKUS_FOLDER}/kubernikus.yaml"
-    return _with_mount(
-        deployment, argument, mount_path=KUBERNIKUS_FOLDER, kubernikus={"configMap": {"name": KUBERNIKUS_CONFIG_MAP}}
-    )
+def with_component(deployment: RawObject, component: ComponentType) -> RawObject:
+    """Return the Deployment with a component that is configured by a file in a ConfigMap or Secret."""
+    file = component.settings_file
+    if file is None:
+        return deployment
+    argument, folder = f"--{component.name}={settings_path(component)}", settings_folder(component)
+    name = file.object_name
+    volume = {"secret": {"secretName": name}} if file.is_secret else {"configMap": {"name": name}}
+    return _with_mount(deployment, argument, mount_path=folder, **{component.name: volume})
 
 
-def with_esx(deployment: RawObject) -> RawObject:
-    """Return the Deployment with ESX enabled, by the file in the Secret `ESX_SECRET`."""
-    return _with_mount(
-        deployment, f"--esx={ESX_FOLDER}/esx.yaml", mount_path=ESX_FOLDER, esx={"secret": {"secretName": ESX_SECRET}}
-    )
+def settings_folder(component: ComponentType) -> str:
+    """Return where the settings file of a component is mounted."""
+    return f"/{component.name}"
+
+
+def settings_path(component: ComponentType) -> str:
+    """Return the path of the settings file of a component; empty if it has none."""
+    file = component.settings_file
+    return "" if file is None else f"{settings_folder(component)}/{file.name}"
 
 
 def _with_mount(deployment: RawObject, argument: str, *, mount_path: str, **volume: RawObject) -> RawObject:

@@ -74,7 +74,7 @@ class GcpModel(Protocol):
 
 
 class HostModel(Protocol):
-    """An ESX host, as a vCenter knows it."""
+    """A host, as a vCenter knows it."""
 
     @property
     def name(self) -> str: ...
@@ -162,8 +162,8 @@ class CloudMachines(Protocol):
     def vcenters(self) -> Mapping[str, VCenterModel]: ...
 
     @property
-    def esx_alarms(self) -> frozenset[str]:
-        """The alarms that an ESX host of the scenario may raise."""
+    def vcenter_alarms(self) -> frozenset[str]:
+        """The alarms that a host of the scenario may raise."""
         ...
 
     def member(self, node: str) -> Instance | None:

@@ -25,7 +25,8 @@ from haulout.app.notices import NoticesComponent
 from haulout.app.operator import OperatorSettings, run_operator
 from haulout.app.operator_status import OperatorStatus
 from haulout.app.profiles import ProfilesComponent
-from haulout.app.sandbox.clouds import esx_component, sources_of
+from haulout.app.sandbox import vcenters
+from haulout.app.sandbox.clouds import sources_of
 from haulout.app.sandbox.interface import OnScenarioEvent, RunningSandbox, ScenarioCluster, SimulatedCluster
 from haulout.controllers.clusterapi.settings import ClusterApiSettings
 from haulout.dashboard.api.types import AuthMode
@@ -143,8 +144,10 @@ async def run_scenario_operator(client: Client, scenario: ScenarioCluster, statu
     """Run the operator of a scenario's cluster, with the event sources of its clouds; until cancelled."""
     notices = NoticesComponent(make_sources=sources_of(scenario.fleet))
     settings = OperatorSettings(namespace=_NAMESPACE, identity=_IDENTITY, cluster=_CLUSTER)
-    esx = esx_component(scenario.fleet)
-    await run_operator(client, settings, profiles=status.profiles, notices=notices, esx=esx, status=status)
+    components = vcenters.components(scenario.fleet)
+    await run_operator(
+        client, settings, profiles=status.profiles, notices=notices, components=components, status=status
+    )
 
 
 async def run_hub_and_operators(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from haulout.cli import options
+from haulout.cli import component_flags, options
 
 if TYPE_CHECKING:
     from haulout.controllers.profiles.config.dry_run import DryRun
@@ -54,7 +54,7 @@ def print_default(ctx: click.Context, _: click.Parameter, is_given: bool) -> Non
 
 @click.command("check", short_help="Check a maintenance.yaml, and explain what it does.")
 @click.argument("file")
-@click.option("--kubernikus", is_flag=True, help="FILE is a kubernikus.yaml; a file of that name is recognized.")
+@component_flags.check_options
 @click.option("-q", "--quiet", is_flag=True, help="Print only errors and warnings, no explanation.")
 @click.option("--strict", is_flag=True, help="Exit with 1 if there are warnings.")
 @click.option("--graph", is_flag=True, help="Print the profiles as Mermaid state diagrams instead.")
@@ -104,7 +104,7 @@ def check(  # noqa: PLR0913 - one per option
     ctx: click.Context,
     *,
     file: str,
-    kubernikus: bool,
+    kinds: Mapping[str, bool],
     quiet: bool,
     strict: bool,
     graph: bool,
@@ -116,7 +116,7 @@ def check(  # noqa: PLR0913 - one per option
 ) -> None:
     """Check FILE, a maintenance.yaml (- is standard input), and explain what it does to nodes. No cluster is needed.
 
-    A kubernikus.yaml is checked, too.
+    Files of some components are checked, too: there is an option for each.
 
     All errors are reported at once, each with its line, its key, the value found and the value expected. Warnings are
     about valid input that is probably a mistake: mistyped keys, unused instances, unreachable states.
@@ -145,18 +145,17 @@ def check(  # noqa: PLR0913 - one per option
         raise click.UsageError(f"--graph prints Mermaid, so it cannot be combined with {other}")
     import os
 
-    from haulout.cli.check import check_text
-    from haulout.cli.check.check_text import is_kubernikus_file, print_report
+    from haulout.cli.check import check_text, component_file
     from haulout.controllers.profiles.config.dry_run import dry_run
     from haulout.controllers.profiles.plugins.registry import registries
 
     name = "standard input" if file == "-" else file
-    if kubernikus or is_kubernikus_file(file):
+    if (component := component_file.component_of(file, kinds)) is not None:
         if graph or permissions or ignore_env:
             raise click.UsageError("--graph, --permissions and --ignore-env: only for a maintenance.yaml")
         environ = {**os.environ, **given}
-        errors, warnings = print_report(
-            read_input(file), file=name, environ=environ, quiet=quiet, as_json=output == "json"
+        errors, warnings = component_file.print_report(
+            component, read_input(file), file=name, environ=environ, quiet=quiet, as_json=output == "json"
         )
         ctx.exit(EXIT_ERRORS if errors else EXIT_WARNINGS if strict and warnings else EXIT_OK)
     result = dry_run(read_input(file), registries(), {**os.environ, **given}, file=name, assume_placeholders=ignore_env)

@@ -23,11 +23,10 @@ from haulout.api.maintenancerecord import (
 )
 from haulout.api.objects import Node, UndecodableObject
 from haulout.api.resources import NODES
+from haulout.app.components import cordon_owners
 from haulout.cli import times
 from haulout.cli.node_lookup import suggest_node
 from haulout.cli.notice.notice_view import list_views
-from haulout.controllers.esx import labels as esx
-from haulout.controllers.kubernikus import labels as kubernikus
 from haulout.controllers.profiles.history_recorder import known_states
 from haulout.controllers.profiles.machine import data_annotation
 from haulout.controllers.profiles.machine.data_annotation import DataError
@@ -40,7 +39,6 @@ from haulout.kube.client import Client
 _MAX_PARALLEL = 8
 _PAGE_SIZE = 100  # records, of up to 32 KiB each
 _DATE_PREFIX = re.compile(r"[0-9]{4}-[0-9]")
-_CORDON_OWNERS = (kubernikus.CORDON_OWNER, esx.CORDON_OWNER)
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,7 +279,7 @@ async def _notice_entries(client: Client) -> dict[str, list[Entry]]:
 
 def _with_current_state(content: RecordContent, node: Node, *, now: datetime) -> RecordContent:
     """Add the current state of the node's profiles and cordon owners, from the node itself."""
-    content = add_entries(content, (state_claim(node, owner, now=now) for owner in _CORDON_OWNERS))
+    content = add_entries(content, (state_claim(node, owner, now=now) for owner in cordon_owners()))
     try:
         entries = data_annotation.statuses_of(node.metadata.annotations.get(DATA_ANNOTATION))
     except DataError:

@@ -5,15 +5,14 @@ import logging
 import os
 import socket
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 
 from haulout.app import logs
-from haulout.app.esx import EsxComponent
-from haulout.app.kubernikus import KubernikusComponent
+from haulout.app.components import load_components, settings_files
 from haulout.app.machines import read_settings
 from haulout.app.notices import NoticesComponent
 from haulout.app.operator import OperatorSettings, run_operator
@@ -99,18 +98,6 @@ def load_profiles_file(path: Path | None) -> ProfilesFile:
     return ProfilesFile(path or DEFAULT_PATH, environ=os.environ, clock=RealClock(), is_optional=path is None)
 
 
-def load_kubernikus(path: Path | None) -> KubernikusComponent | None:
-    """Load a kubernikus.yaml, if one is given."""
-    if path is None:
-        return None
-    from haulout.app.kubernikus_settings import KubernikusFile
-    from haulout.controllers.kubernikus import openstack_sdk
-
-    file = KubernikusFile(path, environ=os.environ, clock=RealClock())
-    openstack_sdk.check()
-    return KubernikusComponent(file)
-
-
 @asynccontextmanager
 async def open_profiles(file: ProfilesFile | None, client: Client) -> AsyncIterator[ProfilesComponent | None]:
     """Yield the profiles component, if profiles are configured."""
@@ -124,16 +111,6 @@ async def open_profiles(file: ProfilesFile | None, client: Client) -> AsyncItera
         await network.close()
 
 
-def load_esx(path: Path) -> EsxComponent:
-    """Load an esx.yaml; raise `ConfigError` if it is invalid, or if the SDK is missing."""
-    from haulout.app.esx_settings import EsxFile
-    from haulout.controllers.esx import vsphere_sdk
-
-    file = EsxFile(path, os.environ)
-    vsphere_sdk.check()
-    return EsxComponent.from_file(file)
-
-
 def run_operator_process(
     options: OperatorOptions,
     *,
@@ -141,14 +118,17 @@ def run_operator_process(
     context: str | None,
     as_json: bool,
     config: Path | None = None,
-    kubernikus: Path | None = None,
-    esx: Path | None = None,
+    component_files: Mapping[str, Path] | None = None,
     level: int | None = None,
 ) -> None:
-    """Run the operator until it is stopped; `level` is the log level, instead of that of -v."""
+    """Run the operator until it is stopped.
+
+    `component_files` are the settings files of components by the component's name. `level` is the log level, instead of
+    that of -v.
+    """
+    component_files = component_files or {}
     profiles_file, providers = load_profiles_file(config), read_clouds(os.environ)
-    kubernikus_component = load_kubernikus(kubernikus)
-    esx_component = None if esx is None else load_esx(esx)
+    components = load_components(component_files, environ=os.environ, clock=RealClock())
     machines_settings, policy = read_settings(os.environ)
     default_profile.recovery_timeout(os.environ)  # report an invalid value at the start
     machines = MachinesComponent(settings=machines_settings, policy=policy)
@@ -162,12 +142,10 @@ def run_operator_process(
             log.info("the operator runs on %s, in namespace %s", session.connection.server, settings.namespace)
             if profiles_file.is_loaded:
                 log.info("profiles are configured by %s", profiles_file.path)
-            if kubernikus_component is not None:
-                log.info("nodes of Kubernikus are maintained as configured by %s", kubernikus_component.file.path)
-                for warning in kubernikus_component.file.warnings:
-                    log.warning("%s", warning)
-            if esx is not None:
-                log.info("nodes on ESX hosts are maintained as configured by %s", esx)
+            for name, path in component_files.items():
+                log.info("%s are maintained as configured by %s", settings_files()[name].configures, path)
+            for warning in (warning for component in components for warning in component.warnings()):
+                log.warning("%s", warning)
             for line in providers.describe():
                 log.info("%s", line)
             for line in providers.ignored:
@@ -181,8 +159,7 @@ def run_operator_process(
                         profiles=profiles,
                         notices=notices,
                         machines=machines,
-                        kubernikus=kubernikus_component,
-                        esx=esx_component,
+                        components=components,
                     )
             except asyncio.CancelledError:
                 log.info("the operator has stopped")

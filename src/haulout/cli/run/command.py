@@ -3,14 +3,14 @@
 import math
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from haulout.cli import options
+from haulout.cli import component_flags, options
 from haulout.cli.run import flags, hub_flags
 
 if TYPE_CHECKING:  # heavy: imported at use
@@ -45,8 +45,7 @@ _CLUSTER_ONLY = (
     "https_metrics_port",
     "no_quorum_check",
     "cluster_name",
-    "kubernikus",
-    "esx",
+    *component_flags.OPTION_NAMES,
     *flags.HISTORY_OPTION_NAMES,
     *flags.LEASE_OPTION_NAMES,
 )
@@ -57,8 +56,7 @@ _CLUSTER_MODE_ONLY = (
     "webhook_client_names",
     "https_metrics_port",
     "config",
-    "kubernikus",
-    "esx",
+    *component_flags.OPTION_NAMES,
     "no_quorum_check",
     "sandbox",
     *flags.HISTORY_OPTION_NAMES,
@@ -159,18 +157,7 @@ def _check_sandbox_limit(hint: str) -> OptionCheck:
     metavar="FILE",
     help="Configuration of maintenance profiles. [default: config/maintenance.yaml, if it exists]",
 )
-@click.option(
-    "--kubernikus",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="Also maintain nodes of Kubernikus, by this kubernikus.yaml. [default: off]",
-)
-@click.option(
-    "--esx",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="Maintain nodes that are virtual machines on ESX hosts, by this esx.yaml of the SAP maintenance-controller.",
-)
+@component_flags.run_options
 @click.option(
     "--cluster-name",
     metavar="NAME",
@@ -321,8 +308,7 @@ class _RunOptions:
     metrics_port: int | None
     https_metrics_port: int | None
     config: Path | None
-    kubernikus: Path | None
-    esx: Path | None
+    component_files: Mapping[str, Path]
     access: "AccessSettings"
     leases: "LeaderElectionConfig"
     retention: "RetentionSettings"
@@ -397,8 +383,7 @@ def _run_operator(values: _RunOptions) -> None:
         context=values.named_context,
         as_json=values.as_json,
         config=values.config,
-        kubernikus=values.kubernikus,
-        esx=values.esx,
+        component_files=values.component_files,
     )
 
 

@@ -71,8 +71,8 @@ def why(*, node: str, output: str, **flags: object) -> None:
                                       NodeMaintenances of the node; empty with --from
       machineRequests                 what its Machine of Cluster API waits for, as text; empty with --from
       cordonOwners: [{owner, since, message}]
-                                      what else keeps it cordoned: ESX, or
-                                      Kubernikus/delete-node; empty with --from
+                                      what else keeps it cordoned: owners without an
+                                      object; empty with --from
       hold                            the hold of the node, as text; empty: none
     """  # noqa: D301 - click does not rewrap a paragraph after \b
     from haulout.cli.node_lookup import strip_node_prefix

@@ -12,11 +12,10 @@ import msgspec
 from haulout.api.nodemaintenance import NODE_MAINTENANCES, NodeMaintenance
 from haulout.api.objects import RawObject
 from haulout.api.resources import NODES, Resource
+from haulout.app.components import owners_in
 from haulout.cli.check.command import read_input
 from haulout.cli.connect import authorization_header, connect, run
 from haulout.cli.why.command import DEFAULT_FILE
-from haulout.controllers.esx import labels as esx
-from haulout.controllers.kubernikus import labels as kubernikus
 from haulout.controllers.profiles import default_profile
 from haulout.controllers.profiles.config.dry_run import dry_run
 from haulout.controllers.profiles.config.model import Configuration
@@ -120,14 +119,11 @@ async def list_other_cordon_owners(client: Client, name: str) -> tuple[OtherCord
         mark = cordon_of(node)
     except (KubeError, InvalidCordonAnnotation):
         return ()
-    host, state = (node.metadata.labels.get(label, "unknown") for label in (esx.HOST, esx.STATE))
-    texts = {
-        kubernikus.CORDON_OWNER: f"because of label {kubernikus.DELETE_NODE} it is drained, and its server is deleted",
-        esx.CORDON_OWNER: f"it is out of service for ESX host {host}, which is in state {state}",
-    }
-    holds = {} if mark is None else mark.owners
+    if mark is None:
+        return ()
     return tuple(
-        OtherCordonOwner(owner=by, since=holds[by].since, message=says) for by, says in texts.items() if by in holds
+        OtherCordonOwner(owner=owner.name, since=mark.owners[owner.name].since, message=owner.describe(node))
+        for owner in owners_in(mark)
     )
 
 

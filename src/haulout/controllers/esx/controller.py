@@ -5,13 +5,13 @@ approval, or the end of a drain, triggers a round of the zone at once.
 """
 
 import asyncio
+import logging
 from collections.abc import Callable, Iterator
 from functools import partial
 
 from haulout.api import hold
 from haulout.api.objects import Node
-from haulout.controllers.esx.events import EsxEventRecorder
-from haulout.controllers.esx.labels import APPROVED, CORDON_OWNER
+from haulout.controllers.esx.labels import APPROVED, CORDON_OWNER, HostState
 from haulout.controllers.esx.nodes import EsxNodes, zone_of
 from haulout.controllers.esx.settings import EsxSettings
 from haulout.controllers.esx.vcenter import VCenterLogin
@@ -20,16 +20,19 @@ from haulout.drain import pod_events
 from haulout.drain.metrics import InitiatorDrainMetrics
 from haulout.errors import LeadershipHandover
 from haulout.history.cordon_history import CordonHistory
-from haulout.history.interface import History, NoHistory
 from haulout.kube.client import Client
 from haulout.kube.informer import Informer
 from haulout.kube.recorder import EventRecorder
+from haulout.runtime.handover import Handover
+from haulout.runtime.journal import Journal
+
+log = logging.getLogger(__name__)
 
 
 class EsxController:
     """Runs a `ZoneReconciler` per zone. Call `run` at most once; the caller runs the node informer.
 
-    `read_settings` returns the current settings. `own_node` is the node on which this process runs.
+    `read_settings` returns the current settings.
     """
 
     def __init__(  # noqa: PLR0913 - dependencies, each passed by keyword
@@ -38,57 +41,64 @@ class EsxController:
         *,
         connect: VCenterLogin,
         read_settings: Callable[[], EsxSettings],
-        events: EventRecorder,
+        journal: Journal,
         nodes: Informer[Node],
         namespace: str,
-        own_node: str = "",
+        handover: Handover | None = None,
         about_pods: EventRecorder | None = None,
         drain_metrics: InitiatorDrainMetrics | None = None,
-        history: History | None = None,
     ) -> None:
         self.zones: dict[str, ZoneReconciler] = {}
         self._client = client
         self._connect = connect
         self._read_settings = read_settings
-        self._events = events
+        self._journal = journal
         self._cache = nodes
-        self._own_node = own_node
-        self.history = history or NoHistory()
-        self._node_history = CordonHistory(CORDON_OWNER, self.history, client.clock)
+        self._handover = handover or Handover()
+        self._node_history = CordonHistory(CORDON_OWNER, journal.history, client.clock)
         self._nodes = EsxNodes(
             client,
             nodes,
             namespace=namespace,
             on_drained=self._trigger_zone_of,
-            before_drain=self._hand_over_if_on,
-            on_eviction=partial(pod_events.record_pod_event, about_pods or events),
+            before_drain=self._handover.before_drain,
+            on_eviction=partial(pod_events.record_pod_event, about_pods or journal.events),
             drain_metrics=drain_metrics,
         )
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._zones_changed = asyncio.Event()
-        self._is_handing_over = False
 
     async def run(self) -> None:
         """Run until cancelled; raise `LeadershipHandover` when another process must take over."""
         async with asyncio.TaskGroup() as group:
-            drains = group.create_task(self._nodes.run())
+            tasks = [group.create_task(self._nodes.run())]
             await self._cache.wait_synced()
             end = self._cache.subscribe(self._on_node_change)
+            tasks.append(group.create_task(self._run_zones(group)))
             try:
-                while not self._is_handing_over:
-                    self._sync_zones(group)
-                    await self._zones_changed.wait()
-                    self._zones_changed.clear()
+                await self._handover.wait()
             finally:
                 end()
-                for task in (drains, *self._tasks.values()):
+                for task in (*tasks, *self._tasks.values()):
                     task.cancel()
-        raise LeadershipHandover(f"this process runs on node {self._own_node}, whose ESX host needs it to be shut down")
+        raise self._handover.reason()
+
+    def host_counts(self) -> tuple[int, int]:
+        """Return how many hosts have nodes, and how many of them are not healthy."""
+        states = [state for zone in self.zones.values() for state in zone.host_states.values()]
+        return len(states), sum(state is not HostState.HEALTHY for state in states)
 
     def problems(self) -> Iterator[str]:
         """Yield the problems that a person should look into."""
         for zone in self.zones.values():
             yield from zone.describe_problems()
+        yield from self._journal.history.problems()
+
+    async def _run_zones(self, group: asyncio.TaskGroup) -> None:
+        while True:
+            self._sync_zones(group)
+            await self._zones_changed.wait()
+            self._zones_changed.clear()
 
     def _sync_zones(self, group: asyncio.TaskGroup) -> None:
         """Start a task for each zone that has nodes, and stop all others."""
@@ -103,7 +113,8 @@ class EsxController:
                 connect=self._connect,
                 nodes=self._nodes,
                 read_settings=self._read_settings,
-                recorder=EsxEventRecorder(self._events, self._node_history),
+                journal=self._journal,
+                history=self._node_history,
             )
             self.zones[letter] = zone
             self._tasks[letter] = group.create_task(self._run_zone(zone), name=f"ESX zone {letter}")
@@ -111,13 +122,13 @@ class EsxController:
     async def _run_zone(self, zone: ZoneReconciler) -> None:
         try:
             await zone.run()
-        except* LeadershipHandover:  # raised for one of the zone's nodes
-            self._is_handing_over = True
-            self._zones_changed.set()
+        except* LeadershipHandover:
+            log.debug("zone %s ends: %s", zone.letter, self._handover.reason())  # `run` ends, too
 
     def _on_node_change(self, old: Node | None, new: Node | None) -> None:
         if old is not None and new is None:
             self._node_history.forget(old.name)
+            self._journal.forget(old.name)
         zones = {zone_of(node) for node in (old, new) if node is not None} - {""}
         if not zones <= self.zones.keys() or (new is None or (old is not None and zone_of(old) != zone_of(new))):
             self._zones_changed.set()
@@ -130,11 +141,6 @@ class EsxController:
         zone = None if node is None else self.zones.get(zone_of(node))
         if zone is not None:
             zone.trigger()
-
-    def _hand_over_if_on(self, node: str) -> None:
-        """Hand leadership over before this process's own node is drained."""
-        if node == self._own_node:
-            raise LeadershipHandover(f"node {node} is to be drained by another process")
 
 
 def _relevant_state(node: Node) -> object:

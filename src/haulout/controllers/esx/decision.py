@@ -21,7 +21,17 @@ from enum import StrEnum
 from haulout.api.hold import HELD, active_hold
 from haulout.api.objects import Node, RawObject
 from haulout.api.reasons import EsxEventReason
-from haulout.controllers.esx.labels import APPROVED, CORDON_OWNER, INITIATED, SHUTDOWN_REQUESTED, STATE, TRUE, VERSION
+from haulout.controllers.esx.labels import (
+    CORDON_OWNER,
+    INITIATED,
+    SHUTDOWN_REQUESTED,
+    STATE,
+    TRUE,
+    VERSION,
+    HostState,
+    is_approved,
+    is_initiated,
+)
 from haulout.controllers.esx.settings import EsxSettings
 from haulout.controllers.esx.vcenter import Host, PowerState, VirtualMachine
 from haulout.core.timestamps import micro_time
@@ -30,14 +40,6 @@ from haulout.drain.cordon import CordonRequest
 from haulout.drain.policy import DrainPolicy
 
 BEGIN_REASON, END_REASON = EsxEventReason.ESX_MAINTENANCE_STARTED, EsxEventReason.ESX_MAINTENANCE_ENDED  # event reasons
-
-
-class HostState(StrEnum):
-    """The state of a host, as the value of the label `STATE`."""
-
-    IN_MAINTENANCE = "true"
-    HEALTHY = "false"
-    ALARM = "alarm"
 
 
 def host_state(host: Host, alarms: Iterable[str]) -> HostState:
@@ -113,16 +115,6 @@ def decide(observation: Observation, settings: EsxSettings) -> Decision:
 def needs_machine(node: Node, state: HostState) -> bool:
     """Return whether the node's machine may need a power action."""
     return is_initiated(node) if state is HostState.HEALTHY else is_approved(node)
-
-
-def is_initiated(node: Node) -> bool:
-    """Return whether our annotation marks the node as in maintenance."""
-    return node.metadata.annotations.get(INITIATED) == TRUE
-
-
-def is_approved(node: Node) -> bool:
-    """Return whether the restart of the node is approved."""
-    return node.metadata.labels.get(APPROVED) == TRUE
 
 
 def _decide_power_on(observation: Observation, settings: EsxSettings) -> Decision:

@@ -3,8 +3,10 @@
 All except `SHUTDOWN_REQUESTED` are those of the SAP maintenance-controller, with the same meaning.
 """
 
+from enum import StrEnum
+
 from haulout.api import annotations
-from haulout.budget.unavailable_nodes import ESX_OWNER
+from haulout.api.objects import Node
 
 HOST = "kubernetes.cloud.sap/host"  # a label that others set
 ZONE = "failure-domain.beta.kubernetes.io/zone"  # a label that others set; its last letter selects the vCenter
@@ -16,4 +18,22 @@ INITIATED = "cloud.sap/esx-reboot-initiated"  # an annotation that we set: the n
 SHUTDOWN_REQUESTED = annotations.ESX_SHUTDOWN_REQUESTED  # an annotation that we set: time of the request
 
 TRUE = "true"
-CORDON_OWNER = ESX_OWNER  # our owner of the node's cordon
+CORDON_OWNER = "ESX"  # our owner of the node's cordon
+
+
+class HostState(StrEnum):
+    """The state of a host, as the value of the label `STATE`."""
+
+    IN_MAINTENANCE = "true"
+    HEALTHY = "false"
+    ALARM = "alarm"
+
+
+def is_initiated(node: Node) -> bool:
+    """Return whether our annotation marks the node as in maintenance."""
+    return node.metadata.annotations.get(INITIATED) == TRUE
+
+
+def is_approved(node: Node) -> bool:
+    """Return whether the restart of the node is approved."""
+    return node.metadata.labels.get(APPROVED) == TRUE

@@ -11,8 +11,7 @@ from datetime import datetime
 from haulout.api.objects import Node, Pod, RawObject
 from haulout.api.resources import NODES
 from haulout.budget.cordon_copies import CordonCopies
-from haulout.controllers.esx.decision import is_approved
-from haulout.controllers.esx.labels import CORDON_OWNER, HOST, TRUE, ZONE
+from haulout.controllers.esx.labels import CORDON_OWNER, HOST, TRUE, ZONE, is_approved
 from haulout.drain import progress
 from haulout.drain.escalation import EscalationStep
 from haulout.drain.eviction_requests import RequestOwner
@@ -20,7 +19,7 @@ from haulout.drain.machine_drain_rules import with_machine_drain_rules
 from haulout.drain.manager import DrainManager, DrainSnapshot
 from haulout.drain.metrics import InitiatorDrainMetrics
 from haulout.drain.policy import DrainPolicy
-from haulout.errors import Conflict
+from haulout.errors import Conflict, NotFound
 from haulout.kube.client import Client
 from haulout.kube.informer import Informer
 from haulout.kube.mutation_cache import MutationCache
@@ -92,6 +91,14 @@ class EsxNodes:
             changed = self._mutation_cache.record_write(await self._client.patch(NODES, node.name, node_patch(change)))
         await self.cordon_copies.sync(changed)
         return changed
+
+    async def refresh(self, name: str) -> bool:
+        """Read a node from the API server; return whether it exists."""
+        try:
+            self._mutation_cache.record_write(await self._client.get(NODES, name))
+        except NotFound:
+            return False
+        return True
 
     async def confirm(self, node: Node, annotation: str) -> None:
         """Read the node from the API server to confirm that it is unchanged.

@@ -7,7 +7,7 @@ Node events, its own drains, and the `requeue_at` of decisions trigger reconcile
 send no events: the API server's version, once for all nodes, and the state of servers in Nova.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from functools import partial
 
@@ -30,7 +30,7 @@ from haulout.drain.metrics import InitiatorDrainMetrics
 from haulout.kube.client import Client
 from haulout.kube.informer import Informer
 from haulout.kube.mutation_cache import MutationCache
-from haulout.runtime.controller import Controller
+from haulout.runtime.controller import Controller, Run
 from haulout.runtime.handover import Handover
 from haulout.runtime.journal import Journal
 
@@ -74,10 +74,10 @@ class KubernikusController:
         self._controller = Controller(reconciler, client, name="Kubernikus", workers=_WORKERS, handover=handover)
         self._queue = self._controller.queue
 
-    async def run(self) -> None:
-        """Run until cancelled; raise `LeadershipHandover` when another process must take over."""
+    async def run(self, *, background: Sequence[Run] = ()) -> None:
+        """Run until cancelled, with `background`; raise `LeadershipHandover` when another process must take over."""
         check_versions = partial(self.kubelet_versions.run, lambda: self._settings.interval)
-        await self._controller.run(background=(self._drains.run, check_versions), start=self._start)
+        await self._controller.run(background=(self._drains.run, check_versions, *background), start=self._start)
 
     def update_settings(self, settings: KubernikusSettings) -> None:
         """Apply changed settings."""

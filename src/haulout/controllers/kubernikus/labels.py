@@ -2,11 +2,10 @@
 
 from haulout.api import annotations
 from haulout.api.objects import Node
-from haulout.budget.unavailable_nodes import DELETE_NODE_OWNER
 
 NEEDS_UPDATE = "cloud.sap/kubelet-needs-update"  # a label: true or false
 DELETE_NODE = "cloud.sap/delete-node"  # a label: `true` orders the deletion
-CORDON_OWNER = DELETE_NODE_OWNER  # owner of our cordon
+CORDON_OWNER = "Kubernikus/delete-node"  # owner of our cordon
 SERVER_ANNOTATION = annotations.KUBERNIKUS_SERVER  # an annotation: ID of the server, written before it is deleted
 
 _TRUE = "true"

@@ -13,6 +13,7 @@ from haulout.app.manifests import operator_manifests, workload
 from haulout.app.manifests.operator_manifests import Installation
 from haulout.app.profiles_file import DEFAULT_PATH
 from haulout.cli import main
+from haulout.controllers.esx.component import Esx
 from haulout.controllers.profiles.config import loader
 from haulout.controllers.profiles.plugins.registry import registries
 
@@ -67,7 +68,7 @@ def test_pods_can_be_deleted_only_where_a_policy_may_delete() -> None:
         return any(rule.get("resources") == ["pods"] and "delete" in rule["verbs"] for rule in rules)
 
     assert not can_delete(Installation(image=image))
-    assert not can_delete(Installation(image=image, esx=True, machines=True))
+    assert not can_delete(Installation(image=image, components={Esx: None}, machines=True))
     assert can_delete(Installation(image=image, configuration=forceful))
     assert can_delete(Installation(image=image, pod_deletion=True))
 
@@ -77,7 +78,7 @@ def test_nodes_on_esx_hosts_are_seen_to_by_a_secret_for_who_asks_for_it() -> Non
         found: RawObject = one("Deployment", operator_manifests.operator_objects(wanted))["spec"]["template"]["spec"]
         return found
 
-    without, pod = pod_of(WANTED), pod_of(Installation(image="example/haulout:1-vsphere", esx=True))
+    without, pod = pod_of(WANTED), pod_of(Installation(image="example/haulout:1-vsphere", components={Esx: None}))
     assert pod["containers"][0]["args"] == [*without["containers"][0]["args"], "--esx=/esx/esx.yaml"]
     assert pod["volumes"][-1] == {"name": "esx", "secret": {"secretName": "haulout-esx"}}
     assert pod["containers"][0]["volumeMounts"][-1] == {"name": "esx", "mountPath": "/esx", "readOnly": True}

@@ -10,14 +10,21 @@ import pytest
 from haulout.api.objects import Node, NodeSpec, ObjectMeta, OwnerReference, Pod
 from haulout.controllers.esx.decision import (
     Decision,
-    HostState,
     Observation,
     PowerAction,
     decide,
     host_state,
     needs_machine,
 )
-from haulout.controllers.esx.labels import APPROVED, CORDON_OWNER, INITIATED, SHUTDOWN_REQUESTED, STATE, VERSION
+from haulout.controllers.esx.labels import (
+    APPROVED,
+    CORDON_OWNER,
+    INITIATED,
+    SHUTDOWN_REQUESTED,
+    STATE,
+    VERSION,
+    HostState,
+)
 from haulout.controllers.esx.vcenter import Host, PowerState, VirtualMachine
 from haulout.core.timestamps import micro_time
 from haulout.drain.cordon import CORDON_ANNOTATION, CORDON_BACKUP_ANNOTATION, CordonRequest, acquire

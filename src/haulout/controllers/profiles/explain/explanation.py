@@ -112,7 +112,7 @@ class OrderedMaintenance(_ApiStruct, frozen=True):
 
 
 class OtherCordonOwner(_ApiStruct, frozen=True):
-    """An owner that keeps a node cordoned without an object of its own: `ESX`, or `Kubernikus/delete-node`."""
+    """An owner that keeps a node cordoned without an object of its own."""
 
     owner: str
     since: datetime

@@ -130,7 +130,7 @@ def _maintenance_spans(
 
 
 def _holder_spans(what: str, entries: Sequence[Entry]) -> Iterator[Span]:
-    """Yield a span per ownership without an object, such as `ESX`."""
+    """Yield a span per ownership without an object."""
     finished, remaining = _split_finished(_owner_title(what), entries)
     yield from finished
     if remaining:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from haulout.app.esx_settings import EsxFile, read
+from haulout.controllers.esx.settings_file import EsxFile, read
 from haulout.controllers.profiles.config import loader
 from haulout.controllers.profiles.plugins.registry import registries
 from haulout.errors import ConfigError, ConfigErrors
@@ -136,7 +136,7 @@ def test_a_broken_edit_keeps_what_was_there_and_is_said_once(tmp_path: Path, cap
 
 
 def test_the_files_of_the_page_can_be_used() -> None:
-    page = (Path(__file__).parents[3] / "docs" / "reference" / "esx.md").read_text()
+    page = (Path(__file__).parents[4] / "docs" / "reference" / "esx.md").read_text()
     profiles, file = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
     passwords = {"VCENTER_PASSWORD_A": "a", "VCENTER_PASSWORD_B": "b"}
     assert set(read(file, file="esx.yaml", environ=passwords).vcenters.credentials) == {"a", "b"}

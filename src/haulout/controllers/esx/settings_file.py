@@ -21,7 +21,6 @@ from haulout.errors import ConfigErrors
 
 log = logging.getLogger(__name__)
 
-DEFAULT_PATH = Path("config/esx.yaml")
 _MIN_JITTER = 0.001
 _DEFAULT_DELETION_TIMEOUT = timedelta(minutes=10)  # with force, if the file sets none; as in the trigger `eviction`
 _EXPECTED_ADDRESS = "expected an address such as https://vcenter-$AZ.example.com"

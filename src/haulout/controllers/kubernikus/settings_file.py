@@ -24,7 +24,6 @@ from haulout.errors import ConfigError, ConfigErrors
 
 log = logging.getLogger(__name__)
 
-DEFAULT_PATH = Path("config/kubernikus.yaml")  # relative to the working directory, as in the SAP maintenance-controller
 _MIN_INTERVAL = timedelta(seconds=1)
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from haulout.app.kubernikus_settings import KubernikusFile, read
 from haulout.controllers.kubernikus.settings import KubernikusSettings, SecretKey
+from haulout.controllers.kubernikus.settings_file import KubernikusFile, read
 from haulout.core.clock import Clock
 from haulout.drain.policy import DrainPolicy
 from haulout.errors import ConfigErrors
