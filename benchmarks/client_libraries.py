@@ -139,8 +139,8 @@ class KubernetesAsyncio(_ListAndWatch):
         token = None
         while True:
             page = await self._lists[kind](limit=PAGE_SIZE, _continue=token)
-            for thing in page.items:
-                copy[f"{thing.metadata.namespace}/{thing.metadata.name}"] = thing
+            for obj in page.items:
+                copy[f"{obj.metadata.namespace}/{obj.metadata.name}"] = obj
             token = page.metadata._continue  # noqa: SLF001 - the library's name for the field
             if not token:
                 return str(page.metadata.resource_version)
@@ -150,9 +150,9 @@ class KubernetesAsyncio(_ListAndWatch):
     ) -> None:
         async with self._watch().stream(self._lists[kind], resource_version=resource_version) as changes:
             async for change in changes:
-                thing = change["object"]
-                copy[f"{thing.metadata.namespace}/{thing.metadata.name}"] = thing
-                on_change(thing.metadata.resource_version)
+                obj = change["object"]
+                copy[f"{obj.metadata.namespace}/{obj.metadata.name}"] = obj
+                on_change(obj.metadata.resource_version)
 
     async def get_lease(self, namespace: str, name: str) -> None:
         """Read a small object."""
@@ -187,17 +187,17 @@ class Lightkube(_ListAndWatch):
 
     async def _load(self, kind: Kind, copy: dict[str, Any]) -> str:
         listed = self._client.list(self._kinds[kind], chunk_size=PAGE_SIZE, **_all_namespaces(kind))
-        async for thing in listed:
-            copy[f"{thing.metadata.namespace}/{thing.metadata.name}"] = thing
+        async for obj in listed:
+            copy[f"{obj.metadata.namespace}/{obj.metadata.name}"] = obj
         return str(listed.resourceVersion)
 
     async def _watch_changes(
         self, kind: Kind, resource_version: str, copy: dict[str, Any], on_change: OnChange
     ) -> None:
         changes = self._client.watch(self._kinds[kind], resource_version=resource_version, **_all_namespaces(kind))
-        async for _, thing in changes:
-            copy[f"{thing.metadata.namespace}/{thing.metadata.name}"] = thing
-            on_change(thing.metadata.resourceVersion)
+        async for _, obj in changes:
+            copy[f"{obj.metadata.namespace}/{obj.metadata.name}"] = obj
+            on_change(obj.metadata.resourceVersion)
 
     async def get_lease(self, namespace: str, name: str) -> None:
         """Read a small object."""

@@ -1,4 +1,4 @@
-"""Part six: the dashboard of an operator on a real kube-apiserver, in a real browser; and what those cost who look on.
+"""Part six: the dashboard of an operator on a real kube-apiserver, in a real browser; and the cost of its viewers.
 
 Nodes are objects that nobody reports for. What changes is that one of them is cordoned, or is let in again.
 """
@@ -64,7 +64,7 @@ class Scale:
     sizes: Sequence[int]  # nodes
     changes: int
     viewers: int
-    seconds: int  # for which they look on
+    seconds: int  # for which they stay open
     starts: int
 
 
@@ -142,7 +142,7 @@ async def _ready(port: int) -> float:
             await clock.sleep(_POLL_INTERVAL)
 
 
-# A page, and those who look on
+# A page, and its viewers
 
 
 async def _measured(
@@ -153,7 +153,7 @@ async def _measured(
     async with (
         asyncio.timeout(_TIMEOUT_SECONDS),
         _filled_cluster(kubeconfig, size) as cluster,
-        operator(kubeconfig, port=port) as ours,
+        operator(kubeconfig, port=port) as operator_handle,
     ):
         url = f"http://{_LOCAL}:{port}"
         await _wait_until_serving(f"{url}/api/v2/nodes")
@@ -162,9 +162,9 @@ async def _measured(
         log(f"{nodes}: {scale.viewers} who look on")
         sent = await _bytes_of_a_change(cluster, f"{url}/api/v2/events")
         answers = await _response_times(url)
-        nobody = await _cpu_share(cluster, ours, scale, url, viewers=0)
-        many = await _cpu_share(cluster, ours, scale, url, viewers=scale.viewers)
-        memory_use = await ours.numbers()
+        idle_share = await _cpu_share(cluster, operator_handle, scale, url, viewers=0)
+        many = await _cpu_share(cluster, operator_handle, scale, url, viewers=scale.viewers)
+        memory_use = await operator_handle.numbers()
     rows: list[tuple[str, ...]] = []
     if paint is not None:
         slow = quantiles(paint.updates, n=20)[-1] if len(paint.updates) > 1 else paint.updates[0]
@@ -174,12 +174,10 @@ async def _measured(
         rows.append(comparison.row(f"{nodes}, change to paint", paint.updates, MILLISECONDS, target=None, note=note))
     note = f"{MEGABYTES.show(memory_use['memory'])} of memory, peak {MEGABYTES.show(memory_use['peak'])}"
     rows.append(comparison.row(f"{nodes}, sent for a change", sent, KILOBYTES, target=None, note=note))
-    what = f"{nodes}, {_CHANGES_A_SECOND} changes a second, {scale.viewers} viewers: of a core"
-    rows.append(comparison.row(what, [many], SHARE, target=None, note=f"without viewers {SHARE.show(nobody)}"))
-    for path, (took, size_of_it) in answers.items():
-        rows.append(
-            comparison.row(f"{nodes}, {path}", took, MILLISECONDS, target=None, note=KILOBYTES.show(size_of_it))
-        )
+    setup = f"{nodes}, {_CHANGES_A_SECOND} changes a second, {scale.viewers} viewers: of a core"
+    rows.append(comparison.row(setup, [many], SHARE, target=None, note=f"without viewers {SHARE.show(idle_share)}"))
+    for path, (took, size_text) in answers.items():
+        rows.append(comparison.row(f"{nodes}, {path}", took, MILLISECONDS, target=None, note=KILOBYTES.show(size_text)))
     return rows
 
 
@@ -217,12 +215,12 @@ async def _in_browser(cluster: "_ChangingCluster", scale: Scale, url: str, size:
         browser = await driver.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])
         page = await browser.new_page(viewport=_WINDOW)
         await page.goto(f"{url}/static/")
-        shown = await page.evaluate(_SHOWN, size)
+        shown_after = await page.evaluate(_SHOWN, size)
         first = await page.evaluate(_PAINTED)
         await RealClock().sleep(_SETTLE_TIME)
         updates = [await _update(page, cluster) for _ in range(scale.changes)]
         await browser.close()
-    return _Paint(first / 1e3, shown / 1e3, updates)
+    return _Paint(first / 1e3, shown_after / 1e3, updates)
 
 
 async def _update(page: "Page", cluster: "_ChangingCluster") -> float:
@@ -258,9 +256,9 @@ async def _bytes_of_a_change(cluster: "_ChangingCluster", url: str) -> list[floa
 
 
 async def _cpu_share(
-    cluster: "_ChangingCluster", ours: OperatorHandle, scale: Scale, url: str, *, viewers: int
+    cluster: "_ChangingCluster", operator_handle: OperatorHandle, scale: Scale, url: str, *, viewers: int
 ) -> float:
-    """Return which share of a core the operator uses while nodes change and so many look on."""
+    """Return the share of a core that the operator uses while nodes change and that many viewers are connected."""
 
     async def view(number: int) -> None:
         # Each from a machine of its own, as far as the operator can tell: how many one may have is limited.
@@ -275,9 +273,9 @@ async def _cpu_share(
     async with asyncio.TaskGroup() as group:
         viewer_tasks = [group.create_task(view(number)) for number in range(viewers)]
         await RealClock().sleep(_SETTLE_TIME)
-        before = await ours.numbers()
+        before = await operator_handle.numbers()
         await cluster.change_for(scale.seconds)
-        after = await ours.numbers()
+        after = await operator_handle.numbers()
         for task in viewer_tasks:
             task.cancel()
     return (after["cpu"] - before["cpu"]) / scale.seconds
@@ -292,7 +290,7 @@ class _ChangingCluster:
         self._cordoned: set[str] = set()
 
     def next_name(self) -> str:
-        """Return whose turn it is."""
+        """Return the name of the next node."""
         return next(self._names)
 
     async def change(self, name: str) -> None:

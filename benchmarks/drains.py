@@ -87,12 +87,14 @@ async def _measured(scale: Scale, kubeconfig: str, kubectl: str, log: Log) -> Se
 class _DrainCluster:
     """A control plane with kubelets, and the operator beside it."""
 
-    def __init__(self, client: Client, view: NodeInformers, kubectl: Sequence[str], ours: OperatorHandle) -> None:
+    def __init__(
+        self, client: Client, view: NodeInformers, kubectl: Sequence[str], operator_handle: OperatorHandle
+    ) -> None:
         self._client = client
         self._view = view
         self._clock = client.clock
         self._kubectl = kubectl
-        self._ours = ours
+        self._ours = operator_handle
         self._terminating_since: dict[str, float] = {}  # when each pod began to end
         self._slowest = 0.0
         view.pods.subscribe(self._on_pod_change)
@@ -110,10 +112,10 @@ class _DrainCluster:
             kubelets.add(Machine(name=name))
         await own_client.create(CUSTOM_RESOURCE_DEFINITIONS, custom_resource_definition())
         await own_client.create(NAMESPACES, {"metadata": {"name": _NAMESPACE}})
-        async with operator(kubeconfig) as ours, asyncio.TaskGroup() as group:
+        async with operator(kubeconfig) as operator_handle, asyncio.TaskGroup() as group:
             tasks = [group.create_task(run()) for run in (view.run, kubelets.run)]
             await view.wait_synced()
-            cluster = cls(own_client, view, (kubectl, "--kubeconfig", kubeconfig), ours)
+            cluster = cls(own_client, view, (kubectl, "--kubeconfig", kubeconfig), operator_handle)
             await cluster._wait_until(lambda: len(view.nodes.all()) == nodes)
             try:
                 yield cluster
@@ -241,7 +243,7 @@ def _rows(
     comparison = TargetComparison(is_fair=scale is FULL)
     rows = []
     for nodes, target in ((1, 1.05), (scale.few, 1.1)):
-        ratios = [mine["empty"] / mine["slowest"] for mine in ours[nodes]]
+        ratios = [figures["empty"] / figures["slowest"] for figures in ours[nodes]]
         note = _note(ours[nodes], alone[nodes])
         rows.append(comparison.row(f"{_count(nodes)}, until empty", ratios, RATIO, target=target, note=note))
     for nodes, results in theirs.items():
@@ -249,11 +251,11 @@ def _rows(
         label = f"{_count(nodes).removesuffix(' at once')} by kubectl drain"
         rows.append((label, RATIO.show(ratio), _seconds(results), "", ""))
     for nodes in (scale.some, scale.many):
-        mine = ours[nodes][0]
-        ratio = mine["empty"] / mine["slowest"]
+        figures = ours[nodes][0]
+        ratio = figures["empty"] / figures["slowest"]
         rows.append((f"{_count(nodes)}, until empty", RATIO.show(ratio), _note(ours[nodes], alone[nodes]), "", ""))
-        calls = mine["sent"] / (nodes * _PODS)
-        each_pod = MILLISECONDS.show(mine["cpu"] / (nodes * _PODS))
+        calls = figures["sent"] / (nodes * _PODS)
+        each_pod = MILLISECONDS.show(figures["cpu"] / (nodes * _PODS))
         note = f"{each_pod} of the processor a pod"
         rows.append(comparison.row(f"{_count(nodes)}, API calls per pod", [calls], COUNT, target=3, note=note))
     memory = ours[scale.some][0]

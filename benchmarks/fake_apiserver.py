@@ -188,7 +188,7 @@ async def _main(sizes: list[int]) -> None:
     serving = Server({pods: fleet(pods) for pods in sizes})
     server = await asyncio.start_server(serving.serve, "127.0.0.1", 0)
     print(server.sockets[0].getsockname()[1], flush=True)
-    await asyncio.to_thread(sys.stdin.read)  # whoever started us ends us by closing it
+    await asyncio.to_thread(sys.stdin.read)  # the parent process closes it to end this process
     os._exit(0)  # what is still open has nothing to lose
 
 

@@ -154,7 +154,7 @@ def _hub(kubeconfig: str) -> Iterator[tuple["subprocess.Popen[bytes]", int]]:
 
 @contextmanager
 def _unresponsive_port() -> Iterator[int]:
-    """Have a port that takes connections, and never says a word."""
+    """Open a port that accepts connections and never answers."""
     with socket.create_server((_LOCAL, 0), backlog=100) as silent:
         yield silent.getsockname()[1]
 
@@ -183,7 +183,7 @@ def _cpu_seconds(pid: int) -> float:
 
 
 async def _reached(port: int, count: int) -> bool:
-    """Tell whether the hub has that many clusters in reach."""
+    """Return whether the hub is connected to that many clusters."""
     try:
         async with aiohttp.ClientSession() as session, session.get(f"http://{_LOCAL}:{port}/metrics") as answer:
             metrics_text = await answer.text()
@@ -266,7 +266,10 @@ class _HubClusters:
         return sum(PRE_DRAIN_HOOK in item.metadata.annotations for item in found.items) >= count
 
     async def request_latency(self, number: int) -> float:
-        """Ask for maintenance of a Machine; return after how long its node was told. Then withdraw it."""
+        """Request maintenance of a Machine; return how long it took until its node was labelled.
+
+        Then withdraw the request.
+        """
         clock, name = RealClock(), f"m-c-{number}"
         began = clock.monotonic()
         await self._label(name, REQUESTED)

@@ -307,7 +307,7 @@ async def _all_due(scale: Scale, kubeconfig: str, log: Log) -> Sequence[tuple[st
         tasks = [group.create_task(_run_informer(cache)) for cache in caches]
         for cache in caches:
             await cache.wait_synced()
-        async with operator(kubeconfig) as ours:
+        async with operator(kubeconfig) as operator_handle:
             start = clock.now().replace(microsecond=0) + _LEAD_TIME + _UNTIL_DUE  # as it is written
             log(f"{scale.machines:,} notices that fall due at once")
             await for_each(
@@ -316,7 +316,7 @@ async def _all_due(scale: Scale, kubeconfig: str, log: Log) -> Sequence[tuple[st
             await _wait_until(
                 clock, lambda: _count(notices, lambda cache: cache.status.phase == NoticePhase.PLANNED) == len(names)
             )
-            before = await ours.numbers()
+            before = await operator_handle.numbers()
             due = start - _LEAD_TIME
             all_due = all_cordoned = None
             while all_due is None or all_cordoned is None:
@@ -328,7 +328,7 @@ async def _all_due(scale: Scale, kubeconfig: str, log: Log) -> Sequence[tuple[st
                     all_due = elapsed
                 if all_cordoned is None and _count(nodes, lambda cache: cache.spec.unschedulable) == len(names):
                     all_cordoned = elapsed
-            after = await ours.numbers()
+            after = await operator_handle.numbers()
         for task in tasks:
             task.cancel()
     comparison = TargetComparison(is_fair=scale is FULL)

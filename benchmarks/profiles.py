@@ -124,19 +124,19 @@ async def _measured(scale: Scale, target: Target, kubeconfig: str, log: Log) -> 
         with tempfile.TemporaryDirectory() as folder:
             file = Path(folder) / "maintenance.yaml"
             file.write_text(_CONFIGURATION)
-            async with operator(kubeconfig, config=file) as ours:
+            async with operator(kubeconfig, config=file) as operator_handle:
                 log(f"{target}: the first look at all of them")
                 await cluster.wait_for_state(State.OPERATIONAL)
                 await cluster.settle()
                 log(f"{target}: waiting")
-                idle = await cluster.measure_idle(ours, scale.idle_seconds)
+                idle = await cluster.measure_idle(operator_handle, scale.idle_seconds)
                 log(f"{target}: one at a time")
                 latencies = await cluster.change_one_by_one(scale.changes)
                 all_at_once = []
                 for number in range(scale.rounds):
                     log(f"{target}: all at once, round {number + 1} of {scale.rounds}")
                     all_at_once.append(await cluster.change_all())
-                after = await ours.numbers()
+                after = await operator_handle.numbers()
     return _rows(scale, target, baseline, latencies, all_at_once, idle, after)
 
 
@@ -203,11 +203,11 @@ class _ProfileCluster:
         await for_each(self._names, lambda name: self._label(name, _UNUSED_LABEL, is_there=False), at_once=IN_FLIGHT)
         return self._clock.monotonic() - began
 
-    async def measure_idle(self, ours: OperatorHandle, seconds: float) -> dict[str, float]:
+    async def measure_idle(self, operator_handle: OperatorHandle, seconds: float) -> dict[str, float]:
         """Tell what the operator does while nothing happens."""
-        before = await ours.numbers()
+        before = await operator_handle.numbers()
         await self._clock.sleep(timedelta(seconds=seconds))
-        after = await ours.numbers()
+        after = await operator_handle.numbers()
         a_minute = 60 / seconds
         used = {key: (after[key] - before[key]) * a_minute for key in ("cpu", "sent")}
         return {**used, "memory": after["memory"]}

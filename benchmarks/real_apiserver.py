@@ -52,11 +52,11 @@ def run(scale: Scale, log: Log) -> list[Section]:
             for name in OPENERS:
                 log(f"round {number} of {scale.rounds}: {name}")
                 victims = [created.victims.pop() for _ in range(scale.evictions)]
-                where = {"kubeconfig": kubeconfig, "contender": name}
+                arguments = {"kubeconfig": kubeconfig, "contender": name}
                 results[name].append(
-                    measure("load", **where)
-                    | measure("write", **where, nodes=created.nodes, writes=scale.writes)
-                    | measure("evict", **where, pods=victims)
+                    measure("load", **arguments)
+                    | measure("write", **arguments, nodes=created.nodes, writes=scale.writes)
+                    | measure("evict", **arguments, pods=victims)
                 )
     return [_comparison(scale, results)]
 
@@ -74,14 +74,14 @@ async def _create(kubeconfig: str, scale: Scale) -> _CreatedObjects:
     nodes = [to_create(node) for node in cluster.nodes]
     pods = [to_create(pod) for pod in cluster.pods]
     victims = [_victim(pods[-1], number) for number in range(scale.evictions * scale.rounds * len(OPENERS))]
-    async with asyncio.timeout(_CREATED_WITHIN_SECONDS), haulout(Path(kubeconfig)) as ours:
+    async with asyncio.timeout(_CREATED_WITHIN_SECONDS), haulout(Path(kubeconfig)) as haulout_client:
         namespaces = {pod["metadata"]["namespace"] for pod in (*pods, *victims)}
-        await for_each(namespaces, lambda name: _create_namespace(ours.client, name), at_once=IN_FLIGHT)
-        await ours.client.create(LEASES, {"metadata": {"name": LEASE[1]}}, namespace=LEASE[0])
-        await for_each(nodes, lambda node: ours.client.create(NODES, node), at_once=IN_FLIGHT)
+        await for_each(namespaces, lambda name: _create_namespace(haulout_client.client, name), at_once=IN_FLIGHT)
+        await haulout_client.client.create(LEASES, {"metadata": {"name": LEASE[1]}}, namespace=LEASE[0])
+        await for_each(nodes, lambda node: haulout_client.client.create(NODES, node), at_once=IN_FLIGHT)
         await for_each(
             (*pods, *victims),
-            lambda pod: ours.client.create(PODS, pod, namespace=pod["metadata"]["namespace"]),
+            lambda pod: haulout_client.client.create(PODS, pod, namespace=pod["metadata"]["namespace"]),
             at_once=IN_FLIGHT,
         )
     return _CreatedObjects(

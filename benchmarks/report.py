@@ -68,16 +68,16 @@ class TargetComparison:
 
 def comparison_row(label: str, figures: Mapping[str, Sequence[float]], unit: Unit) -> tuple[str, ...]:
     """Return the row of a comparison: what, our figure, and each other library's with its ratio to ours."""
-    ours = median(figures[OURS])
+    haulout_figure = median(figures[OURS])
     cells = []
     for contender in OPENERS:
         figure = median(figures[contender])
-        cells.append(unit.show(figure) + ("" if contender == OURS else f" ({_ratio(figure, ours)})"))
+        cells.append(unit.show(figure) + ("" if contender == OURS else f" ({_ratio(figure, haulout_figure)})"))
     return label, *cells
 
 
-def _ratio(figure: float, ours: float) -> str:
-    factor = ours / figure
+def _ratio(figure: float, haulout_figure: float) -> str:
+    factor = haulout_figure / figure
     return f"1/{factor:,.1f}" if factor > 1 else f"{1 / factor:,.1f}x"
 
 

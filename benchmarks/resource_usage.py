@@ -1,4 +1,4 @@
-"""Reading what was used: time on the wall, time on the processor, memory; and what the neighbours took."""
+"""Reads resource usage: wall time, CPU time, memory, and the share of other processes."""
 
 import gc
 import os

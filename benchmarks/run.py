@@ -42,8 +42,8 @@ def main() -> None:
     clock = RealClock()
     started = clock.monotonic()
 
-    def log(what: str) -> None:
-        sys.stderr.write(f"[{clock.monotonic() - started:4.0f} s] {what}\n")
+    def log(message: str) -> None:
+        sys.stderr.write(f"[{clock.monotonic() - started:4.0f} s] {message}\n")
 
     is_kept = not options.quick
     report = RESULTS.read_text() if options.only else ""

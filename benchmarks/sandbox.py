@@ -164,8 +164,8 @@ def _running_server() -> Iterator[str]:
     with TemporaryDirectory() as folder:
         certificate = Path(folder) / "server.pem"
         certificate.write_bytes(issued.key_pem + issued.cert_pem)
-        where = ",".join(map(str, cores().servers))
-        command = [sys.executable, sandbox_server.__file__, where, str(certificate)]
+        core_list = ",".join(map(str, cores().servers))
+        command = [sys.executable, sandbox_server.__file__, core_list, str(certificate)]
         with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
             if process.stdout is None or not (port := process.stdout.readline()):
                 raise RuntimeError("the sandbox's front did not start")

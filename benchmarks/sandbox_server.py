@@ -39,7 +39,7 @@ async def serving(certificate: Path) -> AsyncIterator[int]:
 async def _main(certificate: str) -> None:
     async with serving(Path(certificate)) as port:
         print(port, flush=True)
-        await asyncio.to_thread(sys.stdin.read)  # whoever started us ends us by closing it
+        await asyncio.to_thread(sys.stdin.read)  # the parent process closes it to end this process
 
 
 if __name__ == "__main__":

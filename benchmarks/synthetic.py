@@ -81,21 +81,21 @@ def run(scale: Scale, log: Log) -> list[Section]:
                 log(f"round {number} of {scale.rounds}: {name}")
                 compares[name].append(_compare(location, name, load))
         log("memory")
-        keeps = {mode: measure("keep", kubeconfig=location.kubeconfig(mode, scale.pods)) for mode in syncs}
-    figures = _Figures(syncs, keeps, compares[OURS], deluge)
+        memory_results = {mode: measure("keep", kubeconfig=location.kubeconfig(mode, scale.pods)) for mode in syncs}
+    figures = _Figures(syncs, memory_results, compares[OURS], deluge)
     return [_targets(scale, figures), _comparison(scale, compares)]
 
 
 def _compare(location: "_ServerLocation", name: str, load: Load) -> Numbers:
-    where = {"kubeconfig": location.kubeconfig("streaming", load.pods), "contender": name}
-    return measure("compare", **where, port=location.port, events=load.events) | measure(
-        "request", **where, gets=load.gets
+    arguments = {"kubeconfig": location.kubeconfig("streaming", load.pods), "contender": name}
+    return measure("compare", **arguments, port=location.port, events=load.events) | measure(
+        "request", **arguments, gets=load.gets
     )
 
 
 @dataclass(frozen=True, slots=True)
 class _Figures:
-    """What was measured of ours."""
+    """The measurements of Haulout."""
 
     syncs: Mapping[str, list[Numbers]]  # by the way in which lists are served
     keeps: Mapping[str, Numbers]  # the same
@@ -216,8 +216,8 @@ class _ServerLocation:
 
 @contextmanager
 def _running_server(sizes: list[int]) -> Iterator[_ServerLocation]:
-    where = ",".join(map(str, cores().servers))
-    command = [sys.executable, fake_apiserver.__file__, where, *map(str, sizes)]
+    core_list = ",".join(map(str, cores().servers))
+    command = [sys.executable, fake_apiserver.__file__, core_list, *map(str, sizes)]
     with (
         TemporaryDirectory() as folder,
         subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process,

@@ -1,7 +1,7 @@
 """What is measured, one coroutine each; `worker` runs each in a fresh process that has one core to itself.
 
-A task returns plain numbers by name: how many objects, how long on the wall and on the processor, how many bytes. What
-they mean together is for those to say who read them.
+A task returns plain numbers by name: how many objects, how long on the wall and on the processor, how many bytes. The
+callers combine them.
 """
 
 import asyncio
@@ -26,8 +26,8 @@ _TIMEOUT_SECONDS = 120
 
 async def sync(*, kubeconfig: str, port: int, events: int) -> Numbers:
     """Load pods and nodes side by side into our caches; then take in changes, if any are asked for."""
-    async with haulout(Path(kubeconfig)) as ours, asyncio.TaskGroup() as group:
-        caches = [ours.informer("pods"), ours.informer("nodes")]
+    async with haulout(Path(kubeconfig)) as haulout_client, asyncio.TaskGroup() as group:
+        caches = [haulout_client.informer("pods"), haulout_client.informer("nodes")]
         changes = _Countdown(events)
         caches[0].subscribe(lambda old, new: changes.count(new.resource_version) if old and new else None)
         with Stopwatch() as load:
@@ -44,10 +44,10 @@ async def sync(*, kubeconfig: str, port: int, events: int) -> Numbers:
 
 async def keep(*, kubeconfig: str) -> Numbers:
     """Tell how much memory our cache of pods takes."""
-    async with haulout(Path(kubeconfig)) as ours, AsyncExitStack() as stack:
-        await ours.get_lease(*LEASE)
+    async with haulout(Path(kubeconfig)) as haulout_client, AsyncExitStack() as stack:
+        await haulout_client.get_lease(*LEASE)
         before = memory()
-        copy = await stack.enter_async_context(ours.synced_copy("pods", _ignore))
+        copy = await stack.enter_async_context(haulout_client.synced_copy("pods", _ignore))
         return {"objects": len(copy), "memory": memory() - before, "after": memory(), "peak": peak_memory()}
 
 
@@ -146,8 +146,8 @@ async def for_each(items: Iterable[T], do: Callable[[T], Awaitable[object]], *, 
     remaining = iter(items)
 
     async def work() -> None:
-        for thing in remaining:
-            await do(thing)
+        for obj in remaining:
+            await do(obj)
 
     async with asyncio.TaskGroup() as group:
         for _ in range(at_once):

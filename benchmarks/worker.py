@@ -17,12 +17,12 @@ _TIMEOUT_SECONDS = 600
 
 
 class TaskFailed(RuntimeError):
-    """A measurement did not come to its end."""
+    """A measurement failed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cores:
-    """Who runs where."""
+    """Which processes run on which cores."""
 
     client: int
     servers: frozenset[int]

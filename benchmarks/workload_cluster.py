@@ -101,8 +101,8 @@ class WorkloadCluster:
         )
 
 
-def _is_ready(thing: RawObject) -> bool:
-    conditions = thing["status"].get("conditions", ())
+def _is_ready(obj: RawObject) -> bool:
+    conditions = obj["status"].get("conditions", ())
     return any(condition["type"] == "Ready" and condition["status"] == "True" for condition in conditions)
 
 

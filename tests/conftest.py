@@ -1,4 +1,4 @@
-"""What all tests share.
+"""Fixtures and hooks of all tests.
 
 Each async test runs on simulated time, unless it is marked `real_time` or `--backend=real` has behaviour tests run on a
 real control plane.
@@ -35,7 +35,7 @@ with suppress(ImportError):  # not on every platform
 
     _EVERY_LOOP["uvloop"] = EventLoop
 
-# How long something takes says more about the machine than about the code.
+# Deadlines would test the machine, not the code.
 settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("patient")
 
@@ -69,7 +69,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Have tests that kill a process at each of its writes be as thorough as is wished."""
+    """Set how many crash points the crash tests try."""
     crash_test.CRASH_SAMPLING.max_crashes = _CRASHES_PER_SCENARIO if config.getoption("--crashes") == "some" else None
 
 
@@ -84,7 +84,7 @@ def pytest_xdist_auto_num_workers() -> Generator[None, int, int]:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Have files on a real control plane begin in an order in which no worker is left with a long one in the end."""
+    """Sort files on a real control plane so that long files start first."""
     if config.getoption("--backend") == "real":
         items.sort(key=lambda item: duration_rank(item.path))
 
@@ -100,7 +100,7 @@ def pytest_collection() -> Generator[None, object, object]:
 
 
 def pytest_collection_finish() -> None:
-    """Have the collector of garbage leave alone what stays until the end, and look at the rest less often.
+    """Exclude long-lived objects from garbage collection, and collect less often.
 
     Thousands of tests are a large heap: looking through it again and again took a fifth of the time.
     """
@@ -138,13 +138,13 @@ def clock(request: pytest.FixtureRequest) -> Clock:
 
 @pytest.fixture
 def rng() -> random.Random:
-    """Return the test's source of chance, the same in every run."""
+    """Return the test's random generator, with the same seed in every run."""
     return random.Random(7)
 
 
 @pytest.fixture
 def check_invariants() -> Iterator[InvariantChecks]:
-    """Return how to have invariants checked on a history after the test; whole clusters have `upholding` for it."""
+    """Return a function that registers invariants to check on a history after a test (clusters: `with_invariants`)."""
     checks = InvariantChecks()
     yield checks
     checks.check()
@@ -152,10 +152,13 @@ def check_invariants() -> Iterator[InvariantChecks]:
 
 @pytest.fixture(scope="session")
 def control_plane(request: pytest.FixtureRequest) -> Iterator[ControlPlane]:
-    """Run a control plane. A test that breaks it repairs it; whoever wants one to keep starts another."""
+    """Run a control plane for all tests.
+
+    A test that breaks it repairs it; a test that needs its own starts another one.
+    """
     capture = request.config.pluginmanager.getplugin("capturemanager")
     try:
-        with capture.global_and_fixture_disabled():  # a first build takes minutes and tells how it goes
+        with capture.global_and_fixture_disabled():  # a first build takes minutes and prints its progress
             assets = find()
     except AssetsMissing as problem:
         pytest.exit(str(problem), returncode=1)
@@ -165,7 +168,7 @@ def control_plane(request: pytest.FixtureRequest) -> Iterator[ControlPlane]:
 
 @pytest.fixture
 def namespace(control_plane: ControlPlane, request: pytest.FixtureRequest) -> Iterator[str]:
-    """Return a new namespace, named after the test; its end is ordered, not waited for, and takes a controller."""
+    """Return a new namespace, named after the test; its deletion is requested, but needs a controller to complete."""
     readable = re.sub(r"[^a-z0-9]+", "-", request.node.name.lower()).removeprefix("test-")[:50].strip("-")
     name = f"{readable}-{secrets.token_hex(3)}"
     response = control_plane.request("POST", "/api/v1/namespaces", {"metadata": {"name": name}})

@@ -13,7 +13,7 @@ from support.clusters import cluster_plan
 from support.clusters.backends import ClusterBackend, SandboxBackend, a_real_backend
 from support.clusters.cluster_plan import PlanFactory
 
-# A kubelet of ours that falls silent is missed soon: its lease lasts four seconds.
+# A sandbox kubelet that stops is detected soon: its lease lasts four seconds.
 _SHORT_NODE_MONITOR_FLAGS = ("--node-monitor-period=1s", "--node-monitor-grace-period=6s")
 
 

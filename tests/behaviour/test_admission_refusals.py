@@ -1,6 +1,6 @@
 """Writes that an admission policy or webhook of the cluster refuses are shown as that, and tried again.
 
-The sandbox has no admission policies: there a fault of the operator's line answers as the API server does.
+The sandbox has no admission policies: there an injected response imitates the API server.
 """
 
 from pathlib import Path
@@ -42,7 +42,7 @@ EVICTIONS = {"apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods/evict
 
 
 def a_policy(rule: RawObject) -> tuple[RawObject, RawObject]:
-    """Return a policy that denies all that the rule is about, and its binding."""
+    """Return a policy that denies all requests that match the rule, and its binding."""
     denies = [{"expression": "false", "message": "not in December"}]
     spec: RawObject = {"matchConstraints": {"resourceRules": [rule]}, "validations": denies}
     policy = {"apiVersion": GROUP, "kind": "ValidatingAdmissionPolicy", "metadata": {"name": "freeze"}, "spec": spec}
@@ -52,7 +52,7 @@ def a_policy(rule: RawObject) -> tuple[RawObject, RawObject]:
 
 
 def an_unserved_webhook(rule: RawObject) -> RawObject:
-    """Return the configuration of a webhook at which nobody listens."""
+    """Return the configuration of an unreachable webhook."""
     hook: RawObject = {
         "name": "guard.example.com",
         "clientConfig": {"url": "https://127.0.0.1:9/guard"},
@@ -66,12 +66,12 @@ def an_unserved_webhook(rule: RawObject) -> RawObject:
     return {"apiVersion": GROUP, "kind": kind, "metadata": {"name": "guard"}, "webhooks": [hook]}
 
 
-async def refuse(cluster: LiveCluster, how: str, rule: RawObject) -> None:
-    """Have writes refused, and wait until they are."""
-    if how == "policy" and isinstance(cluster, SandboxCluster):
+async def refuse(cluster: LiveCluster, mechanism: str, rule: RawObject) -> None:
+    """Refuse writes, and wait until that takes effect."""
+    if mechanism == "policy" and isinstance(cluster, SandboxCluster):
         deny_by_policy(cluster.transport(), rule, policy="freeze", binding="all", message="not in December")
         return
-    await cluster.create(*(a_policy(rule) if how == "policy" else (an_unserved_webhook(rule),)))
+    await cluster.create(*(a_policy(rule) if mechanism == "policy" else (an_unserved_webhook(rule),)))
     await cluster.eventually(lambda: _is_refused(cluster, rule))
 
 
@@ -89,10 +89,10 @@ async def _is_refused(cluster: LiveCluster, rule: RawObject) -> bool:
     return False
 
 
-async def allow(cluster: LiveCluster, how: str) -> None:
-    if how == "policy" and isinstance(cluster, SandboxCluster):
+async def allow(cluster: LiveCluster, mechanism: str) -> None:
+    if mechanism == "policy" and isinstance(cluster, SandboxCluster):
         cluster.transport().faults.clear()
-    elif how == "policy":
+    elif mechanism == "policy":
         await cluster.delete("validatingadmissionpolicybindings", "all")
         await cluster.delete("validatingadmissionpolicies", "freeze")
     else:
@@ -105,22 +105,22 @@ REFUSALS = [
 ]
 
 
-@pytest.mark.parametrize(("how", "reason", "who", "why"), REFUSALS, ids=["policy", "webhook"])
-async def test_a_cordon_that_is_refused_says_by_whom_and_is_tried_again(
-    a_cluster: PlanFactory, how: str, reason: str, who: str, why: str
+@pytest.mark.parametrize(("mechanism", "reason", "refused_by", "explanation"), REFUSALS, ids=["policy", "webhook"])
+async def test_refused_cordon_names_the_policy_or_webhook_and_is_retried(
+    a_cluster: PlanFactory, mechanism: str, reason: str, refused_by: str, explanation: str
 ) -> None:
     async with with_operator_rbac(a_cluster()).with_nodes(1).running() as cluster:
-        await refuse(cluster, how, NODES)
+        await refuse(cluster, mechanism, NODES)
         cluster.run(run_controller)
         await create_maintenance(cluster, "n1")
         await cluster.eventually(lambda: condition_of(cluster, "Drained"), becomes=("False", reason))
         blocker: dict[str, Any] = status(cluster)["blockers"][0]
-        assert (blocker["kind"], blocker["object"]) == (reason, who)
-        assert why in blocker["reason"]
+        assert (blocker["kind"], blocker["object"]) == (reason, refused_by)
+        assert explanation in blocker["reason"]
         assert blocker["remedy"]
-        assert who.split()[1] in last_error(cluster)
+        assert refused_by.split()[1] in last_error(cluster)
         await cluster.eventually(lambda: reason in event_reasons(cluster))
-        await allow(cluster, how)
+        await allow(cluster, mechanism)
         await wait_for_success(cluster)
         assert not status(cluster).get("blockers")
         await end_maintenance(cluster)
@@ -130,21 +130,21 @@ async def test_a_cordon_that_is_refused_says_by_whom_and_is_tried_again(
 KINDS = [("policy", "AdmissionPolicy"), ("webhook", "AdmissionWebhookUnavailable")]
 
 
-@pytest.mark.parametrize(("how", "kind"), KINDS, ids=["policy", "webhook"])
-async def test_an_eviction_that_is_refused_says_by_whom(a_cluster: PlanFactory, how: str, kind: str) -> None:
+@pytest.mark.parametrize(("mechanism", "kind"), KINDS, ids=["policy", "webhook"])
+async def test_refused_eviction_names_the_policy_or_webhook(a_cluster: PlanFactory, mechanism: str, kind: str) -> None:
     pods = [a_pod("shop/cart", on="n1"), a_pod("shop/probe", on="n2")]
     async with with_operator_rbac(a_cluster()).with_nodes(2).with_objects(*pods).running() as cluster:
-        await refuse(cluster, how, EVICTIONS)
+        await refuse(cluster, mechanism, EVICTIONS)
         cluster.run(run_controller)
         await create_maintenance(cluster, "n1")
         await cluster.eventually(lambda: kind in [blocker["kind"] for blocker in status(cluster).get("blockers", ())])
-        await allow(cluster, how)
+        await allow(cluster, mechanism)
         await wait_for_success(cluster)
 
 
-@pytest.mark.parametrize(("how", "reason", "who", "why"), REFUSALS, ids=["policy", "webhook"])
-async def test_a_profile_whose_write_is_refused_says_by_whom_and_is_tried_again(
-    a_cluster: PlanFactory, tmp_path: Path, how: str, reason: str, who: str, why: str
+@pytest.mark.parametrize(("mechanism", "reason", "refused_by", "explanation"), REFUSALS, ids=["policy", "webhook"])
+async def test_refused_profile_write_names_the_policy_or_webhook_and_is_retried(
+    a_cluster: PlanFactory, tmp_path: Path, mechanism: str, reason: str, refused_by: str, explanation: str
 ) -> None:
     async with with_operator_rbac(a_cluster()).with_nodes(1).running() as cluster:
         operator = cluster.run(operator_with_profiles(a_configuration_file(tmp_path, ANNOTATION_CONFIGURATION)))
@@ -152,12 +152,12 @@ async def test_a_profile_whose_write_is_refused_says_by_whom_and_is_tried_again(
         await cluster.eventually(lambda: state(cluster, "n1"), becomes="operational")
         operator.kill()
         await annotate(cluster, "n1", "wanted", "yes")
-        await refuse(cluster, how, NODES)
+        await refuse(cluster, mechanism, NODES)
         operator.start()
         await cluster.eventually(lambda: reason in event_reasons(cluster, "n1", kind="Node"))
-        told = next(event for event in cluster.by_key("events").values() if event["reason"] == reason)
-        said = told.get("note") or told["message"]
-        assert who.split()[1] in said
-        assert why.rsplit(maxsplit=1)[-1] in said or how == "webhook"
-        await allow(cluster, how)
+        refusal_event = next(event for event in cluster.by_key("events").values() if event["reason"] == reason)
+        note = refusal_event.get("note") or refusal_event["message"]
+        assert refused_by.split()[1] in note
+        assert explanation.rsplit(maxsplit=1)[-1] in note or mechanism == "webhook"
+        await allow(cluster, mechanism)
         await cluster.eventually(lambda: state(cluster, "n1"), becomes="in-maintenance")

@@ -1,4 +1,4 @@
-"""Notices from AWS on any cluster: what it says is what the API server takes."""
+"""Notices from AWS on any cluster: the API server accepts all of them."""
 
 import asyncio
 import json
@@ -35,7 +35,7 @@ DAY, HOUR, SECOND = timedelta(days=1), timedelta(hours=1), timedelta(seconds=1)
 
 @asynccontextmanager
 async def running_source(cluster: ClusterBackend, cloud: AwsCloud) -> AsyncIterator[tuple[Client, AwsEventSource]]:
-    """Listen to a cloud, with a client that sees the outcome."""
+    """Run the event source of a cloud; yield a client and the source."""
     client = await cluster.client()
     await install_crd(cluster, client, MAINTENANCE_NOTICES, definition())
     nodes: Informer[Node] = Informer(client, ListWatch(NODES), transform=as_is)
@@ -57,7 +57,7 @@ async def stages(client: Client, instance: str) -> list[str]:
     return [notice.spec.stage for notice in await notices(client, instance)]
 
 
-async def test_a_maintenance_from_its_announcement_to_its_end(cluster: ClusterBackend) -> None:
+async def test_scheduled_event_becomes_a_notice_that_follows_its_changes(cluster: ClusterBackend) -> None:
     cloud = AwsCloud(cluster.clock, id_seed=f"{cluster.prefix}-end")
     async with running_source(cluster, cloud) as (client, source):
         start = (cluster.clock.now() + DAY).replace(microsecond=0)
@@ -74,7 +74,7 @@ async def test_a_maintenance_from_its_announcement_to_its_end(cluster: ClusterBa
         assert not source.problems()
 
 
-async def test_an_instance_that_auto_scaling_takes_is_kept_for_its_node(cluster: ClusterBackend) -> None:
+async def test_lifecycle_action_is_completed_when_the_node_is_deleted(cluster: ClusterBackend) -> None:
     cloud = AwsCloud(cluster.clock, id_seed=f"{cluster.prefix}-scale")
     instance, name = cloud.launch(), f"{cluster.prefix}-leaving"
     async with running_source(cluster, cloud) as (client, _):
@@ -88,14 +88,17 @@ async def test_an_instance_that_auto_scaling_takes_is_kept_for_its_node(cluster:
         assert len(cloud.auto_scaling.completed) == 1
 
 
-async def test_whatever_aws_says_the_api_server_takes_it(cluster: ClusterBackend) -> None:
+async def test_unusual_aws_events_are_accepted_by_the_api_server(cluster: ClusterBackend) -> None:
     cloud = AwsCloud(cluster.clock, id_seed=f"{cluster.prefix}-any")
     start = (cluster.clock.now() + DAY).replace(microsecond=0)
     instances = [cloud.launch() for _ in range(6)]
     async with running_source(cluster, cloud) as (client, source):
-        said = [{"latestDescription": "\u00e9\u0000\U0001f4a5" * 9_000}]
-        odd: dict[str, Any] = {"eventArn": f"arn:{cluster.prefix}/?#\u00e9 %", "eventTypeCode": "REBOOT" + "x" * 9_000}
-        cloud.queue.send(aws.health(instances[0], start=start, eventDescription=said, **odd))
+        descriptions = [{"latestDescription": "\u00e9\u0000\U0001f4a5" * 9_000}]
+        unusual_fields: dict[str, Any] = {
+            "eventArn": f"arn:{cluster.prefix}/?#\u00e9 %",
+            "eventTypeCode": "REBOOT" + "x" * 9_000,
+        }
+        cloud.queue.send(aws.health(instances[0], start=start, eventDescription=descriptions, **unusual_fields))
         cloud.schedule(instances[1], "system-reboot", start=start, duration=-DAY, deadline=start - DAY)
         cloud.schedule(instances[2], "instance-stop", start=start, duration=None, description="")
         cloud.interrupt_spot(instances[3])
@@ -126,14 +129,14 @@ ANNOUNCED: dict[str, Announce] = {
 
 
 @pytest.mark.parametrize("first", ["queue", "agent", "both"])
-async def test_an_agent_and_a_queue_write_one_notice_of_each_event(cluster: ClusterBackend, first: str) -> None:
+async def test_agent_and_queue_write_one_notice_per_event(cluster: ClusterBackend, first: str) -> None:
     cloud = AwsCloud(cluster.clock, id_seed=f"{cluster.prefix}-{first}")
     client = await cluster.client()
     await install_crd(cluster, client, MAINTENANCE_NOTICES, definition())
-    instances = {what: cloud.launch() for what in ANNOUNCED}
-    names = {what: f"{cluster.prefix}-{first}-{what}" for what in ANNOUNCED}
-    for what, instance in instances.items():
-        await client.create(NODES, a_node(names[what]).with_spec(providerID=f"aws:///eu-west-1a/{instance}"))
+    instances = {event_type: cloud.launch() for event_type in ANNOUNCED}
+    names = {event_type: f"{cluster.prefix}-{first}-{event_type}" for event_type in ANNOUNCED}
+    for event_type, instance in instances.items():
+        await client.create(NODES, a_node(names[event_type]).with_spec(providerID=f"aws:///eu-west-1a/{instance}"))
     nodes: Informer[Node] = Informer(client, ListWatch(NODES), transform=as_is)
     queue = AwsEventSource(ec2=cloud, auto_scaling=cloud, sqs=cloud, client=client, nodes=nodes, settings=AwsSettings())
     agents = [
@@ -142,19 +145,19 @@ async def test_an_agent_and_a_queue_write_one_notice_of_each_event(cluster: Clus
     ]
 
     async def written() -> dict[str, list[tuple[str, bool]]]:
-        """Return, for each event, the notices of its instance: its node, and whether the agent has seen it."""
+        """Return, for each event, the notices of its instance: its node, and whether the agent has reported it."""
         found = (await client.list(MAINTENANCE_NOTICES)).items
         return {
-            what: [
+            event_type: [
                 (item.spec.node_name, SHOWN_BY_IMDS in item.metadata.annotations)
                 for item in found
                 if item.spec.provider_id == instance
             ]
-            for what, instance in instances.items()
+            for event_type, instance in instances.items()
         }
 
-    def expected(*, seen: bool) -> dict[str, list[tuple[str, bool]]]:
-        return {what: [(names[what], seen)] for what in ANNOUNCED}
+    def expected(*, by_agent: bool) -> dict[str, list[tuple[str, bool]]]:
+        return {event_type: [(names[event_type], by_agent)] for event_type in ANNOUNCED}
 
     async with asyncio.TaskGroup() as group:
         tasks: list[asyncio.Task[None]] = [group.create_task(nodes.run())]
@@ -162,25 +165,25 @@ async def test_an_agent_and_a_queue_write_one_notice_of_each_event(cluster: Clus
         starts = [*runs["queue"], *runs["agent"]] if first == "both" else runs[first]
         tasks += [group.create_task(run(NoticeWriter(client))) for run in starts]
         await nodes.wait_synced()
-        for what, announce in ANNOUNCED.items():
-            announce(cloud, instances[what])
+        for event_type, announce in ANNOUNCED.items():
+            announce(cloud, instances[event_type])
         if first == "queue":
-            await eventually(cluster.clock, written, becomes=expected(seen=False))
+            await eventually(cluster.clock, written, becomes=expected(by_agent=False))
             tasks += [group.create_task(run(NoticeWriter(client))) for run in runs["agent"]]
         if first == "agent":
-            await eventually(cluster.clock, written, becomes=expected(seen=True))
+            await eventually(cluster.clock, written, becomes=expected(by_agent=True))
             tasks += [group.create_task(run(NoticeWriter(client))) for run in runs["queue"]]
 
-        async def is_all_heard() -> bool:
-            return not cloud.queue.messages and await written() == expected(seen=True)
+        async def is_fully_processed() -> bool:
+            return not cloud.queue.messages and await written() == expected(by_agent=True)
 
-        await eventually(cluster.clock, is_all_heard, within=timedelta(minutes=1))
-        assert await written() == expected(seen=True)
+        await eventually(cluster.clock, is_fully_processed, within=timedelta(minutes=1))
+        assert await written() == expected(by_agent=True)
         for task in tasks:
             task.cancel()
 
 
-async def test_a_node_without_a_provider_id_is_found_by_its_address(cluster: ClusterBackend) -> None:
+async def test_node_without_a_provider_id_is_found_by_its_address(cluster: ClusterBackend) -> None:
     cloud = AwsCloud(cluster.clock, id_seed=f"{cluster.prefix}-bare")
     instance, name = cloud.launch(), f"{cluster.prefix}-bare"
     async with running_source(cluster, cloud) as (client, _):
@@ -205,7 +208,7 @@ async def test_a_node_without_a_provider_id_is_found_by_its_address(cluster: Clu
         await client.delete(NODES, name)
 
 
-# The event shapes of the public documents of aws-node-termination-handler and of AWS, each with what a person sees.
+# The event shapes of the public documents of aws-node-termination-handler and of AWS, each with the kind of its notice.
 EVENT_SAMPLES: dict[str, tuple[dict[str, Any], str]] = {
     "spot interruption": (
         {"source": "aws.ec2", "detail-type": "EC2 Spot Instance Interruption Warning"}
@@ -294,10 +297,10 @@ async def test_each_documented_event_becomes_a_notice_of_its_instance(cluster: C
     async with running_source(cluster, cloud) as (client, source):
         await client.create(NODES, a_node(name).with_spec(providerID=f"aws:///us-east-1a/{instance}"))
 
-        async def is_seen() -> bool:
+        async def is_node_listed() -> bool:
             return any(node.name == name for node in (await client.list(NODES)).items)
 
-        await eventually(cluster.clock, is_seen)
+        await eventually(cluster.clock, is_node_listed)
         await cluster.clock.sleep(SECOND / 2)
         cloud.queue.send(json.dumps(whole).replace("PREFIX", name).replace("@ID", instance))
 
@@ -310,7 +313,7 @@ async def test_each_documented_event_becomes_a_notice_of_its_instance(cluster: C
         await client.delete(NODES, name)
 
 
-async def test_a_test_notification_is_deleted_and_makes_no_notice(cluster: ClusterBackend) -> None:
+async def test_test_notification_is_deleted_without_a_notice(cluster: ClusterBackend) -> None:
     cloud = AwsCloud(cluster.clock, id_seed=f"{cluster.prefix}-probe")
     probe = {"Service": "AWS Auto Scaling", "Event": "autoscaling:TEST_NOTIFICATION", "AutoScalingGroupName": "workers"}
     async with running_source(cluster, cloud) as (_, source):

@@ -1,7 +1,6 @@
 """What makes no sense is said, in the status and by an event; nothing is stuck once it is repaired, and nothing is hot.
 
-`tests/unit/controllers/nodemaintenance/test_bad_input.py` has more of it, for what only the sandbox can do, and with
-more patience.
+`tests/unit/controllers/nodemaintenance/test_bad_input.py` has more cases, which need the sandbox and simulated hours.
 """
 
 from datetime import timedelta
@@ -44,7 +43,7 @@ ROLE = next(it for it in OPERATOR_RBAC if it["kind"] == "ClusterRole" and it["me
 
 @pytest.fixture
 def seconds(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> float:
-    """Return for how long trouble lasts: minutes, where time can be skipped; elsewhere blockers are told soon, too."""
+    """Return the duration of a fault: minutes on simulated time, seconds on real time with earlier reports."""
     if request.config.getoption("--backend") == "sandbox":
         return 600.0
     for module in (controller, told):
@@ -63,19 +62,19 @@ def a_plan(a_cluster: PlanFactory, *, held: bool = False) -> ClusterPlan:
 
 
 def running_operator(cluster: LiveCluster) -> ResponseInjector:
-    """Run the operator; return what it asks for."""
-    asked = ResponseInjector()
-    cluster.run(asked.wrap_program(run_controller))
-    return asked
+    """Run the operator; return its requests."""
+    injector = ResponseInjector()
+    cluster.run(injector.wrap_program(run_controller))
+    return injector
 
 
 async def assert_few_requests(cluster: LiveCluster, operator: ResponseInjector, seconds: float) -> None:
-    """Let time pass in which the operator asks for something less than once in a second."""
+    """Let time pass, and check that the operator sends less than one request per second."""
     await cluster.pass_time(seconds=3)
     before = len(operator.requests)
     await cluster.pass_time(seconds=seconds)
-    asked = [f"{item.method} {item.path}" for item in operator.requests[before:]]
-    assert len(asked) < seconds, asked
+    requests = [f"{item.method} {item.path}" for item in operator.requests[before:]]
+    assert len(requests) < seconds, requests
 
 
 async def wait_for_failure(cluster: LiveCluster, reason: str) -> None:
@@ -84,7 +83,7 @@ async def wait_for_failure(cluster: LiveCluster, reason: str) -> None:
     await cluster.eventually(lambda: "FailedMaintenance" in event_reasons(cluster))
 
 
-async def test_an_empty_name_is_told(a_cluster: PlanFactory, seconds: float) -> None:
+async def test_empty_node_name_fails_the_maintenance(a_cluster: PlanFactory, seconds: float) -> None:
     async with a_plan(a_cluster).running() as cluster:
         operator = running_operator(cluster)
         await create_maintenance(cluster, "")
@@ -96,7 +95,7 @@ async def test_an_empty_name_is_told(a_cluster: PlanFactory, seconds: float) -> 
         await end_maintenance(cluster)
 
 
-async def test_a_node_that_is_not_there_is_told_and_taken_when_it_comes(a_cluster: PlanFactory, seconds: float) -> None:
+async def test_missing_node_fails_the_maintenance_until_it_is_created(a_cluster: PlanFactory, seconds: float) -> None:
     async with a_plan(a_cluster).running() as cluster:
         operator = running_operator(cluster)
         await create_maintenance(cluster, "n3")
@@ -110,7 +109,7 @@ async def test_a_node_that_is_not_there_is_told_and_taken_when_it_comes(a_cluste
         assert is_released(cluster, "n3")
 
 
-async def test_a_node_deleted_in_the_middle_is_told_and_its_successor_is_taken(
+async def test_node_deleted_during_a_drain_fails_the_maintenance_until_it_is_recreated(
     a_cluster: PlanFactory, seconds: float
 ) -> None:
     async with a_plan(a_cluster, held=True).running() as cluster:
@@ -128,8 +127,8 @@ async def test_a_node_deleted_in_the_middle_is_told_and_its_successor_is_taken(
         assert is_released(cluster, "n1")
 
 
-async def test_another_node_takes_the_place_of_the_one_that_was_named_before(a_cluster: PlanFactory) -> None:
-    """The webhook refuses that; without it the first node is given back."""
+async def test_changed_node_name_releases_the_first_node_and_takes_the_second(a_cluster: PlanFactory) -> None:
+    """The webhook refuses that; without it the first node is released."""
     async with a_plan(a_cluster, held=True).running() as cluster:
         running_operator(cluster)
         await create_maintenance(cluster, "n1")
@@ -151,7 +150,7 @@ async def test_another_node_takes_the_place_of_the_one_that_was_named_before(a_c
     ],
     ids=["escalation", "rules"],
 )
-async def test_a_policy_that_makes_no_sense_is_told_before_anything_is_touched(
+async def test_invalid_drain_policy_fails_the_maintenance_before_the_node_is_changed(
     a_cluster: PlanFactory, seconds: float, drain: dict[str, Any], problem: str
 ) -> None:
     async with a_plan(a_cluster).running() as cluster:
@@ -173,7 +172,7 @@ async def test_a_policy_that_makes_no_sense_is_told_before_anything_is_touched(
     [("pods/eviction", "create"), ("nodes", "patch"), ("pods", "list")],
     ids=["to evict pods", "to cordon nodes", "to watch pods"],
 )
-async def test_a_permission_that_is_missing_is_told_and_noticed_when_it_is_there(
+async def test_missing_permission_is_reported_and_the_maintenance_resumes_once_it_is_granted(
     a_cluster: PlanFactory, seconds: float, resource: str, verb: str
 ) -> None:
     async with a_plan(a_cluster).running() as cluster:
@@ -205,7 +204,7 @@ def _rules_without(resource: str, verb: str) -> list[dict[str, Any]]:
     return [rule for rule in less if rule["verbs"]]
 
 
-async def test_maintenances_end_with_their_definition_and_go_on_when_it_is_back(
+async def test_deleted_definition_releases_nodes_and_maintenance_works_after_it_is_recreated(
     a_cluster: PlanFactory, seconds: float
 ) -> None:
     async with a_plan(a_cluster).running() as cluster:

@@ -1,4 +1,4 @@
-"""One budget for all who take nodes out of service: profiles and people; nodes that are down count, too."""
+"""One budget for profiles and NodeMaintenances; nodes that are down count, too."""
 
 from functools import partial
 from pathlib import Path
@@ -45,11 +45,11 @@ def maintenance_marks(cluster: LiveCluster, node: str) -> tuple[object, ...]:
 
 
 async def wait_until_waiting(cluster: LiveCluster, name: str) -> None:
-    """Wait until an order says that it waits for the budget."""
+    """Wait until a NodeMaintenance waits for the budget."""
     await cluster.eventually(lambda: condition_of(cluster, "WithinBudget", name), becomes=("False", "BudgetExhausted"))
 
 
-async def test_an_order_beyond_the_budget_waits_without_touching_its_node_and_says_for_whom(
+async def test_maintenance_beyond_the_budget_waits_without_changing_its_node_and_names_the_holders(
     a_cluster: PlanFactory, tmp_path: Path
 ) -> None:
     async with with_nodes(a_cluster(), 2).running() as cluster:
@@ -62,10 +62,10 @@ async def test_an_order_beyond_the_budget_waits_without_touching_its_node_and_sa
         await wait_until_waiting(cluster, "second")
         assert phase(cluster, "second") == "Running"
         used = "1 of at most 1 node in the whole cluster out of service: n1 (NodeMaintenance first)"
-        why = f"the budget is used up: {used}"
-        assert last_error(cluster, "second") == why
+        reason = f"the budget is used up: {used}"
+        assert last_error(cluster, "second") == reason
         (blocker,) = status(cluster, "second")["blockers"]
-        assert (blocker["kind"], blocker["object"], blocker["reason"]) == ("Budget", "budget: n1", why)
+        assert (blocker["kind"], blocker["object"], blocker["reason"]) == ("Budget", "budget: n1", reason)
         assert maintenance_marks(cluster, "n2") == before
         assert not has_lease(cluster, "n2")
         await cluster.eventually(
@@ -79,7 +79,7 @@ async def test_an_order_beyond_the_budget_waits_without_touching_its_node_and_sa
         assert condition_of(cluster, "WithinBudget", "second") == ("True", "Admitted")
 
 
-async def test_orders_go_in_the_order_of_their_coming_and_one_that_is_withdrawn_just_ends(
+async def test_waiting_maintenances_start_in_creation_order_and_a_deleted_one_is_skipped(
     a_cluster: PlanFactory, tmp_path: Path
 ) -> None:
     async with with_nodes(a_cluster(), 4).running() as cluster:
@@ -99,7 +99,9 @@ async def test_orders_go_in_the_order_of_their_coming_and_one_that_is_withdrawn_
         await wait_for_success(cluster, "a")
 
 
-async def test_profiles_and_orders_share_it_and_orders_go_first(a_cluster: PlanFactory, tmp_path: Path) -> None:
+async def test_profiles_and_maintenances_share_the_budget_and_maintenances_go_first(
+    a_cluster: PlanFactory, tmp_path: Path
+) -> None:
     async with with_nodes(a_cluster(), 3).running() as cluster:
         cluster.run(operator_with_profiles(a_configuration_file(tmp_path, ANNOTATION_CONFIGURATION + ONE)))
         for node in ("n1", "n2"):
@@ -119,7 +121,9 @@ async def test_profiles_and_orders_share_it_and_orders_go_first(a_cluster: PlanF
         await cluster.eventually(lambda: state(cluster, "n2"), becomes=IN_MAINTENANCE, within=cluster.settle_time)
 
 
-async def test_a_node_that_is_down_counts_and_may_be_taken_itself(a_cluster: PlanFactory, tmp_path: Path) -> None:
+async def test_node_that_is_down_counts_as_unavailable_and_may_be_maintained(
+    a_cluster: PlanFactory, tmp_path: Path
+) -> None:
     async with with_nodes(a_cluster(), 3).running() as cluster:
         cluster.run(operator_with_profiles(a_configuration_file(tmp_path, ONE)))
         cluster.stop_kubelet("n1")
@@ -136,7 +140,7 @@ async def test_a_node_that_is_down_counts_and_may_be_taken_itself(a_cluster: Pla
         await wait_for_success(cluster, "healthy")
 
 
-async def test_a_limit_for_each_zone_keeps_nobody_waiting_in_another(a_cluster: PlanFactory, tmp_path: Path) -> None:
+async def test_limit_per_zone_does_not_delay_nodes_of_other_zones(a_cluster: PlanFactory, tmp_path: Path) -> None:
     text = "budget:\n- max: 2\n- {max: 1, groupBy: [topology.kubernetes.io/zone]}\n"
     async with with_nodes(a_cluster(), 4).running() as cluster:
         zones = {
@@ -156,7 +160,7 @@ async def test_a_limit_for_each_zone_keeps_nobody_waiting_in_another(a_cluster: 
         assert not has_maintenance_marks(cluster, same)
 
 
-async def test_an_edit_takes_effect_and_who_holds_a_node_goes_on(a_cluster: PlanFactory, tmp_path: Path) -> None:
+async def test_budget_edit_takes_effect_without_releasing_held_nodes(a_cluster: PlanFactory, tmp_path: Path) -> None:
     file = a_configuration_file(tmp_path, "budget: [{max: 2}]\n")
     async with with_nodes(a_cluster(), 3).running() as cluster:
         cluster.run(operator_with_profiles(file))
@@ -173,9 +177,7 @@ async def test_an_edit_takes_effect_and_who_holds_a_node_goes_on(a_cluster: Plan
         await wait_for_success(cluster, "on-n3")
 
 
-async def test_a_file_with_a_budget_alone_leaves_the_labels_of_nodes_alone(
-    a_cluster: PlanFactory, tmp_path: Path
-) -> None:
+async def test_file_with_only_a_budget_does_not_label_nodes(a_cluster: PlanFactory, tmp_path: Path) -> None:
     async with with_nodes(a_cluster(), 1).running() as cluster:
         cluster.run(operator_with_profiles(a_configuration_file(tmp_path, ONE)))
         await create_maintenance(cluster, "n1")

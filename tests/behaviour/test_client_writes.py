@@ -1,4 +1,4 @@
-"""Writes by key and with preconditions: what changes, what must not, and who wins."""
+"""Patches and writes with preconditions: their effects, and conflicts."""
 
 import asyncio
 from datetime import timedelta
@@ -36,15 +36,15 @@ async def create_config_map(cluster: ClusterBackend, client: Client, name: str =
     return await client.create(CONFIG_MAPS, {**made, "data": data}, namespace=cluster.namespace)
 
 
-def resource_version(thing: RawObject) -> str:
-    return str(thing["metadata"]["resourceVersion"])
+def resource_version(obj: RawObject) -> str:
+    return str(obj["metadata"]["resourceVersion"])
 
 
 async def outcomes(*attempts: Any) -> list[Any]:
     return list(await asyncio.gather(*attempts, return_exceptions=True))
 
 
-async def test_a_json_patch_changes_the_keys_it_names_and_no_others(cluster: ClusterBackend) -> None:
+async def test_json_patch_changes_only_the_keys_it_names(cluster: ClusterBackend) -> None:
     client = await cluster.client()
     await create_config_map(cluster, client, theirs="1", ours="2", old="3")
     patch = json_patch(
@@ -58,7 +58,7 @@ async def test_a_json_patch_changes_the_keys_it_names_and_no_others(cluster: Clu
     assert changed["metadata"]["annotations"] == {"haulout.dev/why": "test"}
 
 
-async def test_a_json_patch_whose_test_fails_changes_nothing(cluster: ClusterBackend) -> None:
+async def test_json_patch_with_a_failed_test_changes_nothing(cluster: ClusterBackend) -> None:
     client = await cluster.client()
     before = await create_config_map(cluster, client, x="1")
     patch = json_patch(replace("/data/x", "2"), require("/data/x", "1"))
@@ -75,7 +75,9 @@ async def test_a_json_patch_whose_test_fails_changes_nothing(cluster: ClusterBac
     ],
     ids=["merge", "json"],
 )
-async def test_of_many_who_change_the_same_state_one_wins(cluster: ClusterBackend, patch_at: Any) -> None:
+async def test_only_one_of_many_concurrent_patches_of_one_version_succeeds(
+    cluster: ClusterBackend, patch_at: Any
+) -> None:
     client = await cluster.client()
     before = await create_config_map(cluster, client)
     patch: Patch = patch_at(resource_version(before))
@@ -85,21 +87,21 @@ async def test_of_many_who_change_the_same_state_one_wins(cluster: ClusterBacken
     assert len(losers) == 9
 
 
-async def test_a_merge_patch_deletes_what_it_names_as_none(cluster: ClusterBackend) -> None:
+async def test_merge_patch_deletes_keys_that_are_none(cluster: ClusterBackend) -> None:
     client = await cluster.client()
     await create_config_map(cluster, client, x="1", y="2")
     changed = await client.patch(CONFIG_MAPS, "a", merge_patch({"data": {"x": None}}), namespace=cluster.namespace)
     assert changed["data"] == {"y": "2"}
 
 
-async def test_a_patch_that_changes_nothing_is_no_new_version(cluster: ClusterBackend) -> None:
+async def test_patch_without_a_change_keeps_the_resource_version(cluster: ClusterBackend) -> None:
     client = await cluster.client()
     before = await create_config_map(cluster, client, x="1")
     after = await client.patch(CONFIG_MAPS, "a", merge_patch({"data": {"x": "1"}}), namespace=cluster.namespace)
     assert resource_version(after) == resource_version(before)
 
 
-async def test_an_update_of_an_older_state_is_refused(cluster: ClusterBackend) -> None:
+async def test_update_of_an_outdated_version_is_refused(cluster: ClusterBackend) -> None:
     client = await cluster.client()
     first = await create_config_map(cluster, client, x="1")
     second = await client.update(CONFIG_MAPS, {**first, "data": {"x": "2"}})
@@ -108,7 +110,7 @@ async def test_an_update_of_an_older_state_is_refused(cluster: ClusterBackend) -
     assert await client.get(CONFIG_MAPS, "a", namespace=cluster.namespace) == second
 
 
-async def test_status_and_spec_are_written_apart(cluster: ClusterBackend) -> None:
+async def test_status_and_spec_are_written_separately(cluster: ClusterBackend) -> None:
     client = await cluster.client()
     name = f"{cluster.prefix}-n1"
     await client.create(NODES, a_node(name))
@@ -120,7 +122,7 @@ async def test_status_and_spec_are_written_apart(cluster: ClusterBackend) -> Non
     assert (node.spec.unschedulable, [one.type for one in node.status.conditions]) == (True, ["Drained"])
 
 
-async def test_a_dry_run_answers_and_leaves_nothing(cluster: ClusterBackend) -> None:
+async def test_dry_run_writes_nothing(cluster: ClusterBackend) -> None:
     client = await cluster.client()
     before = await create_config_map(cluster, client, x="1")
     answer = await client.patch(
@@ -134,14 +136,14 @@ async def test_a_dry_run_answers_and_leaves_nothing(cluster: ClusterBackend) -> 
         await client.get(CONFIG_MAPS, "b", namespace=cluster.namespace)
 
 
-async def test_a_name_is_taken_once(cluster: ClusterBackend) -> None:
+async def test_only_one_of_many_concurrent_creates_succeeds(cluster: ClusterBackend) -> None:
     client = await cluster.client()
     create = partial(client.create, CONFIG_MAPS, a_config_map("a"), namespace=cluster.namespace)
     results = await outcomes(*[create() for _ in range(10)])
     assert sum(isinstance(result, errors.AlreadyExists) for result in results) == 9
 
 
-async def test_a_deletion_spares_another_object_of_the_same_name(cluster: ClusterBackend) -> None:
+async def test_delete_with_a_uid_does_not_delete_another_object_of_the_same_name(cluster: ClusterBackend) -> None:
     client = await cluster.client()
     first = await create_config_map(cluster, client)
     await client.delete(CONFIG_MAPS, "a", namespace=cluster.namespace, uid=first["metadata"]["uid"])
@@ -155,7 +157,7 @@ async def test_a_deletion_spares_another_object_of_the_same_name(cluster: Cluste
         await client.get(CONFIG_MAPS, "a", namespace=cluster.namespace)
 
 
-async def test_an_object_with_a_finalizer_stays_until_that_is_gone(cluster: ClusterBackend) -> None:
+async def test_object_with_a_finalizer_stays_until_the_finalizer_is_removed(cluster: ClusterBackend) -> None:
     client = await cluster.client()
     held = a_config_map("a")
     held["metadata"]["finalizers"] = ["haulout.dev/test"]
@@ -168,7 +170,7 @@ async def test_an_object_with_a_finalizer_stays_until_that_is_gone(cluster: Clus
         await client.get(CONFIG_MAPS, "a", namespace=cluster.namespace)
 
 
-async def test_all_that_is_selected_is_deleted_and_nothing_else(cluster: ClusterBackend) -> None:
+async def test_delete_collection_deletes_only_selected_objects(cluster: ClusterBackend) -> None:
     client = await cluster.client()
     for name, pool in (("a", "x"), ("b", "x"), ("c", "y")):
         await client.create(CONFIG_MAPS, a_config_map(name, labels={"pool": pool}), namespace=cluster.namespace)
@@ -177,7 +179,7 @@ async def test_all_that_is_selected_is_deleted_and_nothing_else(cluster: Cluster
     assert [one["metadata"]["name"] for one in left.items] == ["c"]
 
 
-async def test_a_paged_list_shows_one_moment(cluster: ClusterBackend) -> None:
+async def test_paged_list_is_a_consistent_snapshot(cluster: ClusterBackend) -> None:
     client = await cluster.client()
     for name in "abcde":
         await create_config_map(cluster, client, name)
@@ -193,7 +195,7 @@ async def test_a_paged_list_shows_one_moment(cluster: ClusterBackend) -> None:
     assert len(versions) == 1
 
 
-async def test_a_write_cut_off_by_a_crash_is_never_done_twice(cluster: ClusterBackend) -> None:
+async def test_write_interrupted_by_a_crash_is_not_applied_twice(cluster: ClusterBackend) -> None:
     """A counter that is raised by compare-and-swap, while the server is killed, counts exactly what was confirmed."""
     client = await cluster.client()
     await create_config_map(cluster, client, count="0")
@@ -233,7 +235,7 @@ async def test_a_write_cut_off_by_a_crash_is_never_done_twice(cluster: ClusterBa
     assert confirmed <= int(final["data"]["count"]) <= confirmed + len(uncertain)
 
 
-async def test_a_strategic_patch_merges_lists_by_their_keys(cluster: ClusterBackend) -> None:
+async def test_strategic_patch_merges_lists_by_key(cluster: ClusterBackend) -> None:
     client = await cluster.client()
     name = f"{cluster.prefix}-n1"
     await client.create(NODES, a_node(name))
@@ -243,19 +245,19 @@ async def test_a_strategic_patch_merges_lists_by_their_keys(cluster: ClusterBack
     assert {condition.type for condition in node.status.conditions} == {"Drained", "MaintenancePlanned"}
 
 
-async def test_an_apply_owns_its_fields_until_another_takes_them_by_force(cluster: ClusterBackend) -> None:
+async def test_apply_conflicts_with_another_field_manager_unless_forced(cluster: ClusterBackend) -> None:
     client = await cluster.client()
     other = Client(client.transport, clock=client.clock, random=client.random, field_manager="other")
     wanted = a_config_map("a", x="1")
     await client.patch(CONFIG_MAPS, "a", apply_patch(wanted), namespace=cluster.namespace)
-    theirs = apply_patch(a_config_map("a", x="2"))
+    other_patch = apply_patch(a_config_map("a", x="2"))
     with pytest.raises(errors.Conflict, match=r'conflict with "haulout": \.data\.x'):
-        await other.patch(CONFIG_MAPS, "a", theirs, namespace=cluster.namespace)
-    taken = await other.patch(CONFIG_MAPS, "a", theirs, namespace=cluster.namespace, force=True)
-    assert taken["data"] == {"x": "2"}
+        await other.patch(CONFIG_MAPS, "a", other_patch, namespace=cluster.namespace)
+    forced_result = await other.patch(CONFIG_MAPS, "a", other_patch, namespace=cluster.namespace, force=True)
+    assert forced_result["data"] == {"x": "2"}
 
 
-async def test_a_subresource_can_be_posted_to(cluster: ClusterBackend) -> None:
+async def test_subresource_can_be_created(cluster: ClusterBackend) -> None:
     client = await cluster.client()
     pod = await client.create(PODS, a_pod("p1"), namespace=cluster.namespace)
     binding = {"metadata": {"name": "p1"}, "target": {"kind": "Node", "name": "n1"}}
@@ -270,7 +272,7 @@ async def test_a_subresource_can_be_posted_to(cluster: ClusterBackend) -> None:
     assert pod.spec.node_name == ""
 
 
-async def test_microseconds_survive_the_server(cluster: ClusterBackend) -> None:
+async def test_timestamps_keep_microseconds(cluster: ClusterBackend) -> None:
     client = await cluster.client()
     now = cluster.clock.now()
     stamp = now.strftime("%Y-%m-%dT%H:%M:%S.%fZ")

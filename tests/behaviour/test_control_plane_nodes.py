@@ -31,7 +31,7 @@ STATIC = {"kubernetes.io/config.mirror": "a-hash"}
 
 @pytest.fixture(autouse=True)
 def _not_openshift(request: pytest.FixtureRequest) -> None:
-    """Take away what other tests on the same real control plane leave, and by which OpenShift is known."""
+    """Delete the definition by which OpenShift is detected, which other tests leave on the same control plane."""
     if request.config.getoption("--backend") == "real":
         left = "infrastructures.config.openshift.io"
         request.getfixturevalue("control_plane_with_controllers").kubectl("delete", "crd", left, "--ignore-not-found")
@@ -54,11 +54,11 @@ def maintenances_with_events(cluster: LiveCluster) -> set[str]:
     return {str(event.get("name")) for event in about if event.get("kind") == "NodeMaintenance"}
 
 
-async def test_of_three_control_plane_nodes_one_goes_and_the_second_is_refused(a_cluster: PlanFactory) -> None:
+async def test_second_of_three_control_plane_nodes_is_refused(a_cluster: PlanFactory) -> None:
     """A23, A24."""
     async with with_etcd(a_cluster(), members=3).running() as cluster, registered_webhook(cluster):
         cluster.run(run_controller)
-        # A real server tells for a moment yet of what was taken away.
+        # A real server may apply a deleted configuration for a moment.
         await cluster.eventually(lambda: denial_message(cluster, "cp1", name="first"), becomes="")
         await wait_for_success(cluster, "first")
         await cluster.eventually(lambda: "BeginMaintenance" in event_reasons(cluster, "first"))
@@ -75,7 +75,7 @@ async def test_of_three_control_plane_nodes_one_goes_and_the_second_is_refused(a
         await end_maintenance(cluster, "third")
 
 
-async def test_of_two_control_plane_nodes_none_goes(a_cluster: PlanFactory) -> None:
+async def test_both_of_two_control_plane_nodes_are_refused(a_cluster: PlanFactory) -> None:
     """A23."""
     async with with_etcd(a_cluster(), members=2).running() as cluster, registered_webhook(cluster):
         cluster.run(run_controller)
@@ -85,7 +85,7 @@ async def test_of_two_control_plane_nodes_none_goes(a_cluster: PlanFactory) -> N
         assert is_released(cluster, "cp1")
 
 
-async def test_orders_that_make_no_sense_are_refused_while_the_others_are_carried_out(a_cluster: PlanFactory) -> None:
+async def test_invalid_maintenances_are_refused_while_valid_ones_run(a_cluster: PlanFactory) -> None:
     """A25, A27."""
     plan = (
         with_operator_rbac(a_cluster())

@@ -1,4 +1,4 @@
-"""Recipes of the cookbook whose stories take minutes, on the sandbox and on a real cluster."""
+"""Recipes of the cookbook that take minutes, on the sandbox and on a real cluster."""
 
 import json
 from collections.abc import Callable
@@ -39,7 +39,11 @@ from support.operators.profiles import annotate, annotation, set_profiles, state
 
 OPERATIONAL, REQUIRED, IN_MAINTENANCE = "operational", "maintenance-required", "in-maintenance"
 ROUND = [REQUIRED, IN_MAINTENANCE, OPERATIONAL]
-WANTED, WORK_NOW, APPROVED = "example.com/maintenance", "example.com/maintenance-now", "example.com/approved-by"
+MAINTENANCE_LABEL, WORK_NOW, APPROVED = (
+    "example.com/maintenance",
+    "example.com/maintenance-now",
+    "example.com/approved-by",
+)
 UPGRADE, SKIP = "nvidia.com/gpu-driver-upgrade-state", "nvidia.com/gpu-driver-upgrade.skip"
 GPU = {"nvidia.com/gpu.present": "true", "nvidia.com/gpu.product": "A100", SKIP: "true"}
 
@@ -48,7 +52,7 @@ Recipes = Callable[[str], Path]
 
 @pytest.fixture
 def recipes(request: pytest.FixtureRequest, tmp_path: Path) -> Recipes:
-    """Return where the recipes are; on a real cluster they are hasty."""
+    """Return a function that finds recipes, with short ready times on a real cluster."""
     on_real_time = request.config.getoption("--backend") == "real"
     return lambda name: with_short_ready_time(recipe(name), tmp_path) if on_real_time else recipe(name)
 
@@ -58,7 +62,7 @@ def with_shop(plan: ClusterPlan) -> ClusterPlan:
 
 
 async def wait_ready_time(cluster: LiveCluster) -> None:
-    """Let a node be ready for longer than its recipe wants it to be."""
+    """Let a node be ready for longer than its recipe requires."""
     await cluster.pass_time(seconds=90 if isinstance(cluster, SandboxCluster) else 3)
 
 
@@ -73,20 +77,20 @@ def last_states(cluster: LiveCluster, node: str) -> list[str]:
 # Approval
 
 
-async def test_a_person_approves_one_maintenance_of_one_node(a_cluster: PlanFactory, recipes: Recipes) -> None:
-    file, outside = recipes("approval"), FakeExternalClient()
+async def test_approval_allows_one_maintenance_of_one_node(a_cluster: PlanFactory, recipes: Recipes) -> None:
+    file, external_client = recipes("approval"), FakeExternalClient()
     plan = with_recipe_invariants(
         with_shop(a_cluster().with_nodes(3)), max_unavailable=1, own_metadata=[WORK_NOW, APPROVED]
     )
     async with plan.running() as cluster:
 
         async def work(node: str) -> None:
-            await set_label(cluster, node, WANTED, None)
+            await set_label(cluster, node, MAINTENANCE_LABEL, None)
 
-        operate(cluster, file, outside)
+        operate(cluster, file, external_client)
         for node in ("n1", "n2"):
             await set_profiles(cluster, node, "approval")
-            await set_label(cluster, node, WANTED, "wanted")
+            await set_label(cluster, node, MAINTENANCE_LABEL, "wanted")
             await wait_for_state(cluster, node, REQUIRED)
         async with running_actors(worker(cluster, WORK_NOW, work)):
             await annotate(cluster, "n1", APPROVED, "ada")
@@ -94,25 +98,25 @@ async def test_a_person_approves_one_maintenance_of_one_node(a_cluster: PlanFact
             assert not is_cordoned(cluster, "n1")
             assert (annotation(cluster, "n1", APPROVED), label(cluster, "n1", WORK_NOW)) == (None, None)
             assert "approved       hasAnnotation does not pass" in await explain_node(cluster, file, "n2")
-            await set_label(cluster, "n1", WANTED, "wanted")
+            await set_label(cluster, "n1", MAINTENANCE_LABEL, "wanted")
             await wait_for_state(cluster, "n1", REQUIRED)
             await wait_ready_time(cluster)
             assert state(cluster, "n1") == REQUIRED, "an approval is good for once"
-            await set_label(cluster, "n2", WANTED, None)
+            await set_label(cluster, "n2", MAINTENANCE_LABEL, None)
             await wait_for_state(cluster, "n2", OPERATIONAL)
         assert IN_MAINTENANCE not in states(cluster, "n2")
-        asked = [str(request.json["text"]).split()[0] for request in outside.requests]
-        assert sorted(asked) == ["n1", "n1", "n2"]
+        notified_nodes = [str(request.json["text"]).split()[0] for request in external_client.requests]
+        assert sorted(notified_nodes) == ["n1", "n1", "n2"]
 
 
-async def test_a_node_can_be_had_back_at_once(a_cluster: PlanFactory, recipes: Recipes) -> None:
+async def test_removed_profile_label_releases_the_node(a_cluster: PlanFactory, recipes: Recipes) -> None:
     async with with_recipe_invariants(
         with_shop(a_cluster().with_nodes(2)), own_metadata=[WORK_NOW, APPROVED]
     ).running() as cluster:
         operate(cluster, recipes("approval"))
         await set_profiles(cluster, "n1", "approval")
         await annotate(cluster, "n1", APPROVED, "ada")
-        await set_label(cluster, "n1", WANTED, "wanted")
+        await set_label(cluster, "n1", MAINTENANCE_LABEL, "wanted")
         await wait_for_state(cluster, "n1", IN_MAINTENANCE)
         await cluster.eventually(lambda: label(cluster, "n1", WORK_NOW), becomes="true")
         refused = await uncordon_node(cluster.admin, await cluster.admin.get(NODES, "n1"))
@@ -147,15 +151,15 @@ async def gpu_operator(cluster: LiveCluster, *, fails_on: set[str]) -> None:
         await cluster.pass_time(seconds=1)
 
 
-async def test_gpu_drivers_are_upgraded_when_training_is_over_and_not_beside_one_that_failed(
+async def test_gpu_driver_upgrade_waits_for_training_and_for_a_failed_node(
     a_cluster: PlanFactory, recipes: Recipes
 ) -> None:
-    file, outside, broken = recipes("gpu-driver"), FakeExternalClient(), {"gpu1", "gpu2"}
+    file, external_client, broken = recipes("gpu-driver"), FakeExternalClient(), {"gpu1", "gpu2"}
     training = a_pod("ml/train", on="gpu1", labels={"example.com/kind": "training"}, behaviour={"run-seconds": "40"})
     plan = a_cluster().with_nodes(2, named="gpu", labels=GPU).with_nodes(1)
     plan = with_recipe_invariants(plan.with_daemon_set("infra/agent"), max_unavailable=1, own_metadata=[SKIP])
     async with plan.with_objects(training.with_spec(restartPolicy="Never")).running() as cluster:
-        operate(cluster, file, outside)
+        operate(cluster, file, external_client)
         async with running_actors(gpu_operator(cluster, fails_on=broken)):
             await set_label(cluster, "gpu1", UPGRADE, "upgrade-required")
             await wait_for_state(cluster, "gpu1", IN_MAINTENANCE)
@@ -171,15 +175,15 @@ async def test_gpu_drivers_are_upgraded_when_training_is_over_and_not_beside_one
                 await cluster.eventually(partial(last_states, cluster, node), becomes=ROUND)
                 assert (label(cluster, node, SKIP), is_cordoned(cluster, node)) == ("true", False)
         assert states(cluster, "n1") == [OPERATIONAL]
-        assert {request.json["node"] for request in outside.requests} == {"gpu1", "gpu2"}
-        assert all("webhook-signature" in request.headers for request in outside.requests)
+        assert {request.json["node"] for request in external_client.requests} == {"gpu1", "gpu2"}
+        assert all("webhook-signature" in request.headers for request in external_client.requests)
 
 
 # A cloud's notice
 
 
 async def announce(cluster: LiveCluster, **spec: Any) -> None:
-    """Announce a maintenance of n1, or say something else about it."""
+    """Announce a maintenance of n1, or change its notice."""
     spec_fields = {"nodeName": "n1", "source": "me", "noticeID": "1", "kind": "Reboot", "stage": "Scheduled", **spec}
     body = {"apiVersion": MAINTENANCE_NOTICES.api_version, "kind": MAINTENANCE_NOTICES.kind, "spec": spec_fields}
     with suppress(AlreadyExists):
@@ -188,23 +192,23 @@ async def announce(cluster: LiveCluster, **spec: Any) -> None:
 
 
 def instant_in(cluster: LiveCluster, **duration: float) -> str:
-    """Return an instant that is so far away."""
+    """Return an instant relative to now."""
     return whole_seconds(cluster.clock.now() + timedelta(**duration))
 
 
 def with_announced_maintenance(plan: ClusterPlan, file: Path) -> ClusterPlan:
-    """Return a plan where maintenance can be announced, and is answered by a file."""
+    """Return a plan with MaintenanceNotices and the permissions of a configuration file."""
     return with_recipe_invariants(plan, file, own_metadata=(*NoticeCondition, *NodeConditionType)).with_crd(
         definition()
     )
 
 
-async def test_a_node_is_emptied_before_its_cloud_works_on_it_and_given_back_after_that(
+async def test_node_is_drained_for_a_cloud_notice_and_returned_after_its_end(
     a_cluster: PlanFactory, recipes: Recipes
 ) -> None:
-    file, outside = recipes("cloud-notice"), FakeExternalClient()
+    file, external_client = recipes("cloud-notice"), FakeExternalClient()
     async with with_announced_maintenance(with_shop(a_cluster().with_nodes(2)), file).running() as cluster:
-        operate(cluster, file, outside)
+        operate(cluster, file, external_client)
         await announce(cluster, start=instant_in(cluster, days=30))
         await wait_for_state(cluster, "n1", OPERATIONAL)
         await announce(cluster, start=instant_in(cluster, minutes=5))
@@ -219,11 +223,13 @@ async def test_a_node_is_emptied_before_its_cloud_works_on_it_and_given_back_aft
         await cluster.pass_time(seconds=4)
         await announce(cluster, stage="Ended")
         await cluster.eventually(lambda: (is_cordoned(cluster, "n1"), state(cluster, "n1")), becomes=(False, ""))
-        assert {"node": "n1", "state": IN_MAINTENANCE} in [json.loads(request.body) for request in outside.requests]
+        assert {"node": "n1", "state": IN_MAINTENANCE} in [
+            json.loads(request.body) for request in external_client.requests
+        ]
         assert states(cluster, "n2") == []
 
 
-async def test_a_notice_that_is_taken_back_leaves_the_node_as_it_was(a_cluster: PlanFactory, recipes: Recipes) -> None:
+async def test_cancelled_notice_leaves_a_user_cordon_in_place(a_cluster: PlanFactory, recipes: Recipes) -> None:
     file = recipes("cloud-notice")
     async with with_announced_maintenance(a_cluster().with_nodes(1), file).running() as cluster:
         operate(cluster, file)

@@ -53,7 +53,7 @@ SLOW = {"stop-seconds": "600"}  # a pod that takes all the time that it is given
 
 @pytest.fixture
 def short_durations(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have seconds stand for longer times where a test cannot skip them."""
+    """Shorten durations on real time."""
     if request.config.getoption("--backend") == "real":
         monkeypatch.setattr(blockers, "_KUBELET_NEEDS", timedelta(seconds=1))
         monkeypatch.setattr(decision, "MIN_LEASE_RENEWAL_INTERVAL", timedelta(seconds=0.5))
@@ -66,7 +66,7 @@ def a_plan(a_cluster: PlanFactory, nodes: int = 2) -> ClusterPlan:
 
 
 def blocker_kinds(cluster: LiveCluster) -> dict[str, str]:
-    """Return what stands in the way, by pod."""
+    """Return the kinds of blockers, by pod."""
     return {blocker["pod"]: blocker["kind"] for blocker in status(cluster).get("blockers", ())}
 
 
@@ -78,10 +78,10 @@ def evictions(answers: ResponseInjector) -> list[Request]:
     return [item for item in answers.requests if item.path.endswith("/eviction")]
 
 
-# How pods are asked
+# Evictions and deletions
 
 
-async def test_a_server_that_has_no_evictions_is_asked_to_delete(a_cluster: PlanFactory) -> None:
+async def test_pods_are_deleted_when_the_server_has_no_eviction_api(a_cluster: PlanFactory) -> None:
     """A33, A34: only the pods of the node go."""
     pods = [a_pod("shop/cart", on="n1"), a_pod("shop/other", on="n2")]
     async with a_plan(a_cluster).with_objects(*pods).running() as cluster:
@@ -96,8 +96,8 @@ async def test_a_server_that_has_no_evictions_is_asked_to_delete(a_cluster: Plan
         assert cluster.pods_on("n2") == ["shop/other"]
 
 
-async def test_where_evictions_are_not_wanted_no_budget_is_asked(a_cluster: PlanFactory) -> None:
-    """A34. The budget lets nobody go, and is broken with open eyes."""
+async def test_disable_eviction_ignores_disruption_budgets(a_cluster: PlanFactory) -> None:
+    """A34. The budget allows no disruption, and is bypassed on purpose."""
     plan = with_blocking_pods(with_operator_rbac(a_cluster(), DELETING).with_nodes(2), "n1")
     async with plan.with_invariants(*invariants()[1:]).running() as cluster:
         answers = ResponseInjector()
@@ -108,7 +108,7 @@ async def test_where_evictions_are_not_wanted_no_budget_is_asked(a_cluster: Plan
         assert len(deletions(answers)) == 1
 
 
-async def test_the_grace_that_is_asked_for_is_passed_on(a_cluster: PlanFactory) -> None:
+async def test_grace_period_is_passed_to_the_eviction(a_cluster: PlanFactory) -> None:
     """A34."""
     plan = with_operator_rbac(a_cluster()).with_nodes(2).with_invariants(*invariants(may_shorten_grace=lambda *_: True))
     async with plan.with_objects(a_pod("shop/cart", on="n1", behaviour=SLOW)).running() as cluster:
@@ -117,13 +117,13 @@ async def test_the_grace_that_is_asked_for_is_passed_on(a_cluster: PlanFactory) 
         await create_maintenance(cluster, "n1", drain={"gracePeriod": "2s"})
         await cluster.eventually(lambda: is_terminating(cluster.get("pods", "shop/cart")))
         assert cluster.get("pods", "shop/cart")["metadata"]["deletionGracePeriodSeconds"] == 2
-        (asked,) = evictions(answers)
-        assert msgspec.json.decode(asked.body or b"")["deleteOptions"]["gracePeriodSeconds"] == 2
+        (eviction,) = evictions(answers)
+        assert msgspec.json.decode(eviction.body or b"")["deleteOptions"]["gracePeriodSeconds"] == 2
         await wait_for_success(cluster)
 
 
 @pytest.mark.parametrize("disable_eviction", [False, True], ids=["by eviction", "by deletion"])
-async def test_a_dry_run_changes_nothing_and_returns_at_once(a_cluster: PlanFactory, *, disable_eviction: bool) -> None:
+async def test_dry_run_changes_nothing(a_cluster: PlanFactory, *, disable_eviction: bool) -> None:
     """A35."""
     pods = [a_pod(f"shop/cart-{number}", on="n1") for number in range(3)]
     policy = DrainPolicy(filters=PodFilters(force=True), disable_eviction=disable_eviction)
@@ -159,7 +159,9 @@ async def test_a_dry_run_changes_nothing_and_returns_at_once(a_cluster: PlanFact
     ],
     ids=["skip all", "okay all", "skip after okay", "none"],
 )
-async def test_further_filters_say_who_stays(a_cluster: PlanFactory, drain: dict[str, object], stay: list[str]) -> None:
+async def test_pod_selectors_and_rules_decide_which_pods_stay(
+    a_cluster: PlanFactory, drain: dict[str, object], stay: list[str]
+) -> None:
     """A36."""
     pods = [a_pod(f"shop/{name}", on="n1", labels={"app": name}) for name in ("cart", "vault")]
     async with a_plan(a_cluster).with_objects(*pods).running() as cluster:
@@ -169,10 +171,10 @@ async def test_further_filters_say_who_stays(a_cluster: PlanFactory, drain: dict
         assert cluster.pods_on("n1") == stay
 
 
-# How they are waited for
+# Termination of pods
 
 
-async def test_a_drain_without_an_end_runs_into_its_deadline_and_one_that_is_withdrawn_ends(
+async def test_drain_fails_at_its_timeout_and_ends_when_the_maintenance_is_deleted(
     a_cluster: PlanFactory,
 ) -> None:
     """A32."""
@@ -192,7 +194,7 @@ async def test_a_drain_without_an_end_runs_into_its_deadline_and_one_that_is_wit
         await cluster.eventually(lambda: not cluster.has("pods", "shop/slow"))
 
 
-async def test_a_pod_on_a_node_that_cannot_be_reached_is_told_of_and_skipped_if_so_wished(
+async def test_pod_on_an_unreachable_node_is_a_blocker_unless_skip_wait_for_delete_is_set(
     a_cluster: PlanFactory, short_durations: None
 ) -> None:
     """A32, A38, B12."""
@@ -213,7 +215,7 @@ async def test_a_pod_on_a_node_that_cannot_be_reached_is_told_of_and_skipped_if_
         cluster.start_kubelet("n1")
 
 
-async def test_pods_of_a_namespace_that_is_deleted_in_the_middle_go_with_it(a_cluster: PlanFactory) -> None:
+async def test_pods_of_a_namespace_deleted_during_the_drain_leave_with_it(a_cluster: PlanFactory) -> None:
     """A37: its budget would never have let the pod go."""
     pods = {"nodeSelector": {"kubernetes.io/hostname": "n1"}}
     plan = a_plan(a_cluster).with_deployment("doomed/cart", replicas=1, budget=1, pods=pods)
@@ -228,10 +230,10 @@ async def test_pods_of_a_namespace_that_is_deleted_in_the_middle_go_with_it(a_cl
         await end_maintenance(cluster)
 
 
-async def test_a_pod_in_a_terminating_namespace_that_does_not_go_is_told_until_the_deadline(
+async def test_stuck_pod_in_a_terminating_namespace_blocks_until_the_timeout(
     a_cluster: PlanFactory,
 ) -> None:
-    """A37: nobody takes off the finalizer that holds it."""
+    """A37: the finalizer of the pod is not removed."""
     held = a_pod("doomed/held", on="n1", grace=1).with_finalizers("example.com/other")
     async with a_plan(a_cluster).with_objects(held).running() as cluster:
         cluster.run(run_controller)
@@ -246,10 +248,10 @@ async def test_a_pod_in_a_terminating_namespace_that_does_not_go_is_told_until_t
         await cluster.eventually(lambda: not cluster.has("namespaces", "doomed"))
 
 
-# What must not hold up the others
+# Blockers that must not delay other pods
 
 
-async def test_a_pod_that_two_budgets_select_is_told_of_and_all_others_leave(a_cluster: PlanFactory) -> None:
+async def test_pod_under_two_disruption_budgets_is_a_blocker_and_the_others_leave(a_cluster: PlanFactory) -> None:
     """B02."""
     others = [a_pod(f"shop/free-{number}", on="n1") for number in range(3)]
     budgets = [a_pdb(f"shop/{name}", app="cart", minAvailable=0) for name in ("one", "two")]
@@ -265,28 +267,28 @@ async def test_a_pod_that_two_budgets_select_is_told_of_and_all_others_leave(a_c
         await wait_for_success(cluster)
 
 
-async def test_reads_that_fail_for_a_while_are_tried_again(a_cluster: PlanFactory) -> None:
+async def test_failed_reads_are_retried(a_cluster: PlanFactory) -> None:
     """B03: the watch breaks off, and neither it nor a list can be had."""
     pods = [a_pod(f"shop/cart-{number}", on="n1", behaviour={"stop-seconds": "3"}) for number in range(3)]
     async with a_plan(a_cluster).with_objects(*pods).running() as cluster:
         answers = ResponseInjector()
         cluster.run(answers.wrap_program(run_controller))
-        strange = answers.inject(500, matches=lambda item: item.method == "GET" and item.path == "/api/v1/pods")
+        failure = answers.inject(500, matches=lambda item: item.method == "GET" and item.path == "/api/v1/pods")
         await create_maintenance(cluster, "n1")
         await cluster.eventually(lambda: bool(last_error(cluster)), within=timedelta(minutes=1))
-        answers.remove(strange)
+        answers.remove(failure)
         await wait_for_success(cluster)
         assert "lastError" not in status(cluster)
 
 
 def daemons(cluster: LiveCluster, node: str) -> list[str]:
-    """Return whose pods of DaemonSets are on a node."""
+    """Return the DaemonSets with pods on a node."""
     found = [cluster.get("pods", candidate) for candidate in cluster.pods_on(node)]
     owners = [owner for pod in found for owner in pod["metadata"].get("ownerReferences", ())]
     return sorted(candidate["name"] for candidate in owners if candidate["kind"] == "DaemonSet")
 
 
-async def test_pods_of_daemon_sets_leave_last_and_come_back_after_the_maintenance(a_cluster: PlanFactory) -> None:
+async def test_daemon_set_pods_leave_last_and_return_after_the_maintenance(a_cluster: PlanFactory) -> None:
     """Those that tolerate the taint of the maintenance stay: they would come back at once."""
     plan = a_plan(a_cluster).with_daemon_set("shop/logs")
     plan = plan.with_daemon_set("shop/network", pods={"tolerations": [{"operator": "Exists"}]})
@@ -298,9 +300,9 @@ async def test_pods_of_daemon_sets_leave_last_and_come_back_after_the_maintenanc
         await wait_for_success(cluster)
         await cluster.pass_time(seconds=3)
         assert (daemons(cluster, "n1"), daemons(cluster, "n2")) == (["network"], ["logs", "network"])
-        said = status(cluster)
-        assert (said["evictionPods"], said["drain"]["removed"]) == (2, 2)
-        assert said["drain"]["warning"].startswith(
+        maintenance_status = status(cluster)
+        assert (maintenance_status["evictionPods"], maintenance_status["drain"]["removed"]) == (2, 2)
+        assert maintenance_status["drain"]["warning"].startswith(
             "ignoring DaemonSet-managed Pods that tolerate all taints of the node and would come back: shop/network-"
         )
         gone = [write.key for write in cluster.history if write.kind.plural == "pods" and write.after is None]
@@ -309,22 +311,22 @@ async def test_pods_of_daemon_sets_leave_last_and_come_back_after_the_maintenanc
         await cluster.eventually(lambda: daemons(cluster, "n1"), becomes=["logs", "network"])
 
 
-async def test_a_daemon_set_that_cannot_be_looked_up_holds_up_its_own_pod_only(a_cluster: PlanFactory) -> None:
-    """B04: for such a pod must be asked whether its DaemonSet is there."""
+async def test_failed_daemon_set_lookup_blocks_only_its_own_pod(a_cluster: PlanFactory) -> None:
+    """B04: the DaemonSet of such a pod must be read."""
     plan = a_plan(a_cluster).with_daemon_set("shop/agent").with_objects(a_pod("shop/free", on="n1"))
     async with plan.running() as cluster:
         answers = ResponseInjector()
-        strange = answers.inject(500, matches=lambda item: "/daemonsets/" in item.path)
+        failure = answers.inject(500, matches=lambda item: "/daemonsets/" in item.path)
         cluster.run(answers.wrap_program(run_controller))
         await create_maintenance(cluster, "n1")
         await cluster.eventually(lambda: not cluster.has("pods", "shop/free"))
         await cluster.eventually(lambda: sorted(blocker_kinds(cluster).values()), becomes=["ApiError"])
-        answers.remove(strange)
+        answers.remove(failure)
         await wait_for_success(cluster)
         assert len(cluster.pods_on("n1")) == 1, "pods of DaemonSets stay"
 
 
-async def test_pods_that_come_while_others_leave_keep_the_progress_within_its_bounds(a_cluster: PlanFactory) -> None:
+async def test_drain_progress_stays_within_bounds_when_pods_are_added(a_cluster: PlanFactory) -> None:
     """B13."""
     async with with_blocking_pods(a_plan(a_cluster), "n1").running() as cluster:
         cluster.run(run_controller)
@@ -340,14 +342,12 @@ async def test_pods_that_come_while_others_leave_keep_the_progress_within_its_bo
         await cluster.delete("poddisruptionbudgets", "shop/on-n1")
         await wait_for_success(cluster)
         writes = [write.after for write in cluster.history if write.key == NAME and write.after is not None]
-        told = [write.get("status", {}).get("drainProgress", 0) for write in writes]
-        assert all(0 <= write <= 100 for write in told)
-        assert told == sorted(told), "it never goes back"
+        progress = [write.get("status", {}).get("drainProgress", 0) for write in writes]
+        assert all(0 <= write <= 100 for write in progress)
+        assert progress == sorted(progress), "it never goes back"
 
 
-async def test_the_lease_is_kept_as_long_as_the_maintenance_lasts(
-    a_cluster: PlanFactory, short_durations: None
-) -> None:
+async def test_lease_is_renewed_during_the_whole_maintenance(a_cluster: PlanFactory, short_durations: None) -> None:
     """B10."""
     del short_durations
     async with a_plan(a_cluster, 1).running() as cluster:
@@ -363,29 +363,34 @@ async def test_the_lease_is_kept_as_long_as_the_maintenance_lasts(
         assert has_maintenance_marks(cluster, "n1")
 
 
-# Those who intercede
+# Eviction webhooks
 
 
 def denies_with_429(message: str) -> Behaviour:
     return denies(message, code=429, reason="TooManyRequests")
 
 
-async def test_a_virtual_machine_is_waited_for_while_it_moves_and_told_of_if_it_cannot(
+async def test_virtual_machine_is_waited_for_while_it_migrates_and_is_a_blocker_if_it_cannot(
     a_cluster: PlanFactory, tmp_path: Path
 ) -> None:
     """B16."""
     machine = a_pod("shop/virt-launcher", on="n1")
     plan = a_plan(a_cluster).with_objects(machine, a_pod("shop/free", on="n1"))
-    async with plan.running() as cluster, eviction_webhook(cluster, tmp_path, pod_name="virt-launcher") as says_so:
-        says_so(denies_with_429('Eviction triggered evacuation of VMI "shop/vm"'))
+    async with (
+        plan.running() as cluster,
+        eviction_webhook(cluster, tmp_path, pod_name="virt-launcher") as set_webhook_behaviour,
+    ):
+        set_webhook_behaviour(denies_with_429('Eviction triggered evacuation of VMI "shop/vm"'))
         cluster.run(run_controller)
         await create_maintenance(cluster, "n1")
         await cluster.eventually(lambda: blocker_kinds(cluster), becomes={"shop/virt-launcher": "Migration"})
         assert condition_of(cluster, "Drained") == ("False", "DrainInProgress"), "that is progress"
         await cluster.eventually(lambda: not cluster.has("pods", "shop/free"))
-        says_so(denies_with_429("VMI vm is configured with an eviction strategy but is not live-migratable"))
+        set_webhook_behaviour(
+            denies_with_429("VMI vm is configured with an eviction strategy but is not live-migratable")
+        )
         await cluster.eventually(lambda: blocker_kinds(cluster), becomes={"shop/virt-launcher": "AdmissionWebhook"})
         assert "is not live-migratable" in status(cluster)["blockers"][0]["reason"]
         await wait_until_blocked(cluster)
-        says_so(allows)
+        set_webhook_behaviour(allows)
         await wait_for_success(cluster)

@@ -23,25 +23,25 @@ from support.platforms.esx import SETTINGS, EsxCluster, esx_cluster_of, with_nod
 LOOPBACK = "127.0.0.1"
 SECOND = timedelta(seconds=1)
 HOSTS = {"esx-n1": "esx-a1", "esx-n2": "esx-a1", "esx-n3": "esx-b1"}
-# When something is told again and again, and where budgets are in the way.
+# Used only for repeated Events, and for blocking budgets.
 RARELY_USED = ("patch events", "watch poddisruptionbudgets")
 
 
 @asynccontextmanager
 async def an_esx_cluster(plan: ClusterPlan) -> AsyncIterator[EsxCluster]:
-    """Have a cluster on ESX hosts, and on a real one the way to its vCenters by the real SDK."""
+    """Run a cluster on ESX hosts; on a real cluster with the real SDK for its vCenters."""
     async with with_nodes(plan, HOSTS).running() as cluster, AsyncExitStack() as stack:
         site = esx_cluster_of(cluster, HOSTS, guest_shutdown_delay=2 * SECOND, task_duration=SECOND)
         site.settings = replace(
             SETTINGS, interval=3 * SECOND, shutdown_poll_interval=SECOND, shutdown_timeout=5 * SECOND
         )
         if isinstance(cluster.clock, RealClock):
-            site.connect = await _connect_by_sdk(site, stack)
+            site.connect = await _connect_with_sdk(site, stack)
         yield site
 
 
-async def _connect_by_sdk(site: EsxCluster, stack: AsyncExitStack) -> VCenterLogin:
-    """Have all vCenters answer, and return the way to them that the operator has in life."""
+async def _connect_with_sdk(site: EsxCluster, stack: AsyncExitStack) -> VCenterLogin:
+    """Serve all vCenters, and return the login that the operator uses in production."""
     ports = {}
     for zone, cloud in site.clouds.items():
         tls = CertificateAuthority(f"vCenter {zone}").issue_server(LOOPBACK).server_context()
@@ -50,13 +50,13 @@ async def _connect_by_sdk(site: EsxCluster, stack: AsyncExitStack) -> VCenterLog
         )
     connect = vcenter_login(RealClock())
 
-    async def there(wanted: VCenterAccess) -> VCenter:
+    async def connect_to_stand_in(wanted: VCenterAccess) -> VCenter:
         return await connect(replace(wanted, url=f"https://{LOOPBACK}:{ports[wanted.url]}/sdk", insecure=True))
 
-    return there
+    return connect_to_stand_in
 
 
-async def test_nodes_leave_with_their_host_and_come_back(a_cluster: PlanFactory) -> None:
+async def test_nodes_enter_and_leave_maintenance_with_their_esx_host(a_cluster: PlanFactory) -> None:
     plan = a_cluster().with_deployment("esx-shop/cart", replicas=3, budget=2).with_daemon_set("esx-shop/agent")
     async with an_esx_cluster(plan) as site:
         site.cluster.run(site.run_controller)
@@ -76,7 +76,7 @@ async def test_nodes_leave_with_their_host_and_come_back(a_cluster: PlanFactory)
         await site.cluster.eventually(lambda: site.cluster.node_is_ready("esx-n1"))
 
 
-async def test_an_alarm_is_labelled_and_a_guest_that_does_not_care_is_turned_off(a_cluster: PlanFactory) -> None:
+async def test_alarm_sets_the_label_and_an_unresponsive_guest_is_powered_off(a_cluster: PlanFactory) -> None:
     async with an_esx_cluster(a_cluster()) as site:
         vcenter = site.vcenter("b")
         vcenter.machine_by_name("esx-n3").ignores_shutdown = True
@@ -91,7 +91,7 @@ async def test_an_alarm_is_labelled_and_a_guest_that_does_not_care_is_turned_off
         await site.wait_until_back("esx-n3")
 
 
-async def test_what_is_declared_is_what_is_needed(a_cluster: PlanFactory) -> None:
+async def test_declared_permissions_are_sufficient_and_all_used(a_cluster: PlanFactory) -> None:
     needed = rbac.without_redundant(permissions(namespace="default"))
     namespace, name = SERVICE_ACCOUNT
     subject = {"kind": "ServiceAccount", "namespace": namespace, "name": name}
@@ -107,7 +107,7 @@ async def test_what_is_declared_is_what_is_needed(a_cluster: PlanFactory) -> Non
         assert [item for item in unused_verbs(site.cluster, needed) if not item.startswith(RARELY_USED)] == []
 
 
-async def test_a_node_that_a_person_had_cordoned_stays_cordoned_though_both_annotations_are_lost(
+async def test_user_cordon_is_kept_when_both_annotations_are_lost(
     a_cluster: PlanFactory,
 ) -> None:
     async with an_esx_cluster(a_cluster()) as site:

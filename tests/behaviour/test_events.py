@@ -28,7 +28,7 @@ async def events_about(client: Client, uid: str, *, namespace: str) -> list[RawO
     return [event for event in listed.items if event["regarding"].get("uid") == uid]
 
 
-async def test_an_event_tells_what_happened_to_which_object(cluster: ClusterBackend) -> None:
+async def test_event_names_its_object_reason_and_related_object(cluster: ClusterBackend) -> None:
     client = await cluster.client()
     pod = await client.create(PODS, a_pod("p1"), namespace=cluster.namespace)
     node = await client.create(NODES, a_node(f"{cluster.prefix}-n1"))
@@ -41,11 +41,11 @@ async def test_an_event_tells_what_happened_to_which_object(cluster: ClusterBack
             object_reference(NODES, node), type="Warning", reason="DrainStuck", action="Drain", note="x" * 5000
         )
 
-        async def are_there() -> bool:
+        async def are_events_listed() -> bool:
             about_pod = await events_about(client, pod.uid, namespace=cluster.namespace)
             return bool(about_pod and await events_about(client, node.uid, namespace="default"))
 
-        await eventually(cluster.clock, are_there)
+        await eventually(cluster.clock, are_events_listed)
     (about_pod,) = await events_about(client, pod.uid, namespace=cluster.namespace)
     assert (about_pod["reason"], about_pod["type"], about_pod["note"]) == (
         "Evicting",
@@ -58,7 +58,7 @@ async def test_an_event_tells_what_happened_to_which_object(cluster: ClusterBack
     assert len(about_node["note"].encode()) <= 1024
 
 
-async def test_what_happens_again_is_counted_in_one_event(cluster: ClusterBackend) -> None:
+async def test_repeated_event_is_counted_in_a_series(cluster: ClusterBackend) -> None:
     client = await cluster.client()
     pod = await client.create(PODS, a_pod("p1"), namespace=cluster.namespace)
     async with running_recorder(client) as recorder:

@@ -45,16 +45,16 @@ async def terminating_pods(cluster: ClusterBackend, client: Client) -> list[str]
     return [pod.name for pod in pods.items if pod.metadata.deletion_timestamp]
 
 
-async def test_an_evicted_pod_is_on_its_way_out_with_its_grace(cluster: ClusterBackend) -> None:
+async def test_evicted_pod_terminates_with_the_given_grace_period(cluster: ClusterBackend) -> None:
     client = await cluster.client()
     pod = await a_running_pod(cluster, client, "p1")
     await client.evict("p1", namespace=cluster.namespace, uid=pod.uid, grace=timedelta(seconds=7))
-    going = await client.get(PODS, "p1", namespace=cluster.namespace)
-    assert going.metadata.deletion_timestamp is not None
-    assert going.metadata.deletion_grace_period_seconds == 7
+    terminating = await client.get(PODS, "p1", namespace=cluster.namespace)
+    assert terminating.metadata.deletion_timestamp is not None
+    assert terminating.metadata.deletion_grace_period_seconds == 7
 
 
-async def test_an_eviction_spares_another_pod_of_the_same_name(cluster: ClusterBackend) -> None:
+async def test_eviction_with_a_uid_does_not_evict_another_pod_of_the_same_name(cluster: ClusterBackend) -> None:
     client = await cluster.client()
     await a_running_pod(cluster, client, "p1")
     with pytest.raises(errors.Conflict):
@@ -62,13 +62,13 @@ async def test_an_eviction_spares_another_pod_of_the_same_name(cluster: ClusterB
     assert await terminating_pods(cluster, client) == []
 
 
-async def test_a_pod_that_is_not_there_is_not_found(cluster: ClusterBackend) -> None:
+async def test_eviction_of_a_missing_pod_is_not_found(cluster: ClusterBackend) -> None:
     client = await cluster.client()
     with pytest.raises(errors.NotFound, match=r"evicting pods .*/nobody"):
         await client.evict("nobody", namespace=cluster.namespace)
 
 
-async def test_a_budget_that_says_no_says_why(cluster: ClusterBackend) -> None:
+async def test_refusal_by_a_disruption_budget_gives_its_reason(cluster: ClusterBackend) -> None:
     client = await cluster.client()
     await a_running_pod(cluster, client, "p1")
     await a_pdb_allowing(cluster, client, "cart", allowed=0)
@@ -79,7 +79,7 @@ async def test_a_budget_that_says_no_says_why(cluster: ClusterBackend) -> None:
     assert await terminating_pods(cluster, client) == []
 
 
-async def test_a_budget_not_yet_looked_at_asks_for_patience(cluster: ClusterBackend) -> None:
+async def test_unobserved_disruption_budget_answers_with_retry_after(cluster: ClusterBackend) -> None:
     client = await cluster.client()
     await a_running_pod(cluster, client, "p1")
     await a_pdb_allowing(cluster, client, "cart", allowed=1, observed=False)
@@ -88,7 +88,7 @@ async def test_a_budget_not_yet_looked_at_asks_for_patience(cluster: ClusterBack
     assert caught.value.retry_after == timedelta(seconds=10)
 
 
-async def test_two_budgets_on_one_pod_are_an_error_that_names_itself(cluster: ClusterBackend) -> None:
+async def test_two_disruption_budgets_on_one_pod_are_a_server_error(cluster: ClusterBackend) -> None:
     client = await cluster.client()
     await a_running_pod(cluster, client, "p1")
     await a_pdb_allowing(cluster, client, "one", allowed=1)
@@ -97,7 +97,7 @@ async def test_two_budgets_on_one_pod_are_an_error_that_names_itself(cluster: Cl
         await client.evict("p1", namespace=cluster.namespace)
 
 
-async def test_asking_by_dry_run_costs_nothing(cluster: ClusterBackend) -> None:
+async def test_eviction_dry_run_does_not_use_the_disruption_budget(cluster: ClusterBackend) -> None:
     client = await cluster.client()
     pod = await a_running_pod(cluster, client, "p1")
     await a_pdb_allowing(cluster, client, "cart", allowed=1)
@@ -108,7 +108,7 @@ async def test_asking_by_dry_run_costs_nothing(cluster: ClusterBackend) -> None:
     assert await terminating_pods(cluster, client) == ["p1"]
 
 
-async def test_a_budget_is_kept_though_all_ask_at_once_and_the_server_is_killed(cluster: ClusterBackend) -> None:
+async def test_disruption_budget_holds_under_concurrent_evictions_and_a_server_crash(cluster: ClusterBackend) -> None:
     client = await cluster.client()
     pods = [await a_running_pod(cluster, client, f"p{number}") for number in range(12)]
     await a_pdb_allowing(cluster, client, "cart", allowed=3)

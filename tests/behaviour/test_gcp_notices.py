@@ -1,4 +1,4 @@
-"""Notices from Google Cloud on any cluster: what it says is what the API server takes."""
+"""Notices from Google Cloud on any cluster: the API server accepts all of them."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -33,7 +33,7 @@ DAY, SECOND = timedelta(days=1), timedelta(seconds=1)
 async def running_sources(
     cluster: ClusterBackend, cloud: GcpCloud, node: str
 ) -> AsyncIterator[tuple[Client, list[EventSource]]]:
-    """Listen to a cloud in both ways, with a client that sees the outcome."""
+    """Run both event sources of a cloud; yield a client and the sources."""
     client = await cluster.client()
     await install_crd(cluster, client, MAINTENANCE_NOTICES, definition())
     await client.create(NODES, a_node(node).with_spec(providerID=cloud.provider_id(node)))
@@ -61,7 +61,7 @@ async def notices(client: Client, node: str) -> list[MaintenanceNotice]:
     return [notice for notice in (await client.list(MAINTENANCE_NOTICES)).items if notice.spec.node_name == node]
 
 
-async def test_a_maintenance_that_both_tell_of_is_one_notice_to_its_end(cluster: ClusterBackend) -> None:
+async def test_maintenance_reported_by_both_sources_is_one_notice(cluster: ClusterBackend) -> None:
     node = f"{cluster.prefix}-google"
     cloud = GcpCloud(cluster.clock)
     cloud.launch(node)

@@ -62,10 +62,10 @@ async def set_patch_label(cluster: LiveCluster, value: str | None) -> None:
     await cluster.patch("nodes", "n1", metadata={"labels": {"patch": value}})
 
 
-async def test_what_profiles_and_people_do_to_a_node_is_in_its_history(a_cluster: PlanFactory, file: Path) -> None:
+async def test_maintenances_by_profiles_and_users_are_recorded(a_cluster: PlanFactory, file: Path) -> None:
     pods = [a_pod(f"shop/cart-{number}", on="n1", behaviour={"stop-seconds": "1"}) for number in range(2)]
     async with with_record_crd(with_operator_rbac(a_cluster())).with_nodes(2).with_objects(*pods).running() as cluster:
-        cluster.run(operator_with_profiles(file, outside=FakeExternalClient()))
+        cluster.run(operator_with_profiles(file, external_client=FakeExternalClient()))
         await set_profiles(cluster, "n1", "os")
         await set_patch_label(cluster, "")
         await cluster.eventually(lambda: state(cluster, "n1"), becomes=IN_MAINTENANCE)
@@ -88,7 +88,7 @@ async def test_what_profiles_and_people_do_to_a_node_is_in_its_history(a_cluster
         assert NODE_DELETED_ANNOTATION in cluster.get(PLURAL, "n1")["metadata"]["annotations"]
 
 
-async def test_the_history_of_a_deleted_node_goes_when_its_time_is_over_and_no_other(a_cluster: PlanFactory) -> None:
+async def test_history_of_a_deleted_node_is_removed_after_the_retention_time(a_cluster: PlanFactory) -> None:
     kept = RetentionSettings(keep_for=timedelta(seconds=5))
 
     async def program(client: Client) -> None:
@@ -114,24 +114,24 @@ async def test_the_history_of_a_deleted_node_goes_when_its_time_is_over_and_no_o
         assert cluster.has(PLURAL, "n2")
 
 
-async def test_who_ordered_a_maintenance_is_named_where_the_server_knows(
+async def test_creator_of_a_maintenance_is_recorded_from_managed_fields(
     a_cluster: PlanFactory, file: Path, request: pytest.FixtureRequest
 ) -> None:
     if request.config.getoption("--backend") == "sandbox":
         pytest.skip("the sandbox does not keep who manages which fields")
     async with with_record_crd(with_operator_rbac(a_cluster())).with_nodes(1).running() as cluster:
-        cluster.run(operator_with_profiles(file, outside=FakeExternalClient()))
+        cluster.run(operator_with_profiles(file, external_client=FakeExternalClient()))
         await create_maintenance(cluster, "n1")
         await cluster.eventually(lambda: bool(entries(cluster, "n1")))
         assert entries(cluster, "n1")[0]["requestedBy"] == cluster.admin.field_manager
         await end_maintenance(cluster)
 
 
-async def test_a_right_that_is_missing_is_named_and_costs_no_entry(a_cluster: PlanFactory) -> None:
-    vitals = OperatorStatus()
+async def test_missing_permission_is_reported_and_no_entry_is_lost(a_cluster: PlanFactory) -> None:
+    operator_status = OperatorStatus()
 
     async def program(client: Client) -> None:
-        await run_operator(client, OperatorSettings(namespace=NAMESPACE, identity="operator_1"), status=vitals)
+        await run_operator(client, OperatorSettings(namespace=NAMESPACE, identity="operator_1"), status=operator_status)
 
     (role,) = (
         item for item in OPERATOR_RBAC if item["kind"] == "ClusterRole" and item["metadata"]["name"] == "haulout"
@@ -145,12 +145,12 @@ async def test_a_right_that_is_missing_is_named_and_costs_no_entry(a_cluster: Pl
         await end_maintenance(cluster)
         # `get` or `list`: whichever is tried first.
         named = 'resource "maintenancerecords" in API group "haulout.dev"'
-        await cluster.eventually(lambda: any(named in item for item in vitals.troubles()))
+        await cluster.eventually(lambda: any(named in item for item in operator_status.troubles()))
         await cluster.admin.patch(RESOURCES["clusterroles"], "haulout", merge_patch({"rules": role["rules"]}))
         await cluster.eventually(
             lambda: [to for _, _, to in transitions(cluster, "n1")], becomes=["Running", "Succeeded", "Ended"]
         )
-        await cluster.eventually(lambda: not any(vitals.history_problems()))
+        await cluster.eventually(lambda: not any(operator_status.history_problems()))
 
 
 def a_record(name: str, **entry: object) -> RawObject:
@@ -178,13 +178,13 @@ def a_record(name: str, **entry: object) -> RawObject:
     ],
     ids=str,
 )
-async def test_a_record_that_makes_no_sense_is_refused(a_cluster: PlanFactory, wrong: dict[str, object]) -> None:
+async def test_invalid_record_is_refused(a_cluster: PlanFactory, wrong: dict[str, object]) -> None:
     async with with_record_crd(a_cluster()).running() as cluster:
         with pytest.raises(Invalid):
             await cluster.admin.create(RESOURCES[PLURAL], a_record("n1", **wrong))
 
 
-async def test_instants_keep_their_fraction_and_numbers_are_numbers(a_cluster: PlanFactory) -> None:
+async def test_timestamps_keep_fractions_and_numbers_keep_their_type(a_cluster: PlanFactory) -> None:
     async with with_record_crd(a_cluster()).running() as cluster:
         await cluster.create(a_record("kept", drain={"seconds": 1.5, "pods": 3}))
         found = await cluster.admin.get(MAINTENANCE_RECORDS, "kept")
@@ -194,7 +194,7 @@ async def test_instants_keep_their_fraction_and_numbers_are_numbers(a_cluster: P
         assert (entry.drain.seconds, entry.drain.pods) == (1.5, 3)
 
 
-async def test_of_two_who_write_to_the_same_version_one_is_refused(a_cluster: PlanFactory) -> None:
+async def test_concurrent_append_to_the_same_version_is_refused(a_cluster: PlanFactory) -> None:
     async with with_record_crd(a_cluster()).running() as cluster:
         await cluster.create(a_record("n1"))
         found = await cluster.admin.get(MAINTENANCE_RECORDS, "n1")
@@ -207,17 +207,17 @@ async def test_of_two_who_write_to_the_same_version_one_is_refused(a_cluster: Pl
         assert [candidate.to for candidate in again.entries] == [REQUIRED, IN_MAINTENANCE]
 
 
-async def test_all_records_can_be_looked_at_without_their_entries(a_cluster: PlanFactory) -> None:
+async def test_records_can_be_listed_without_their_entries(a_cluster: PlanFactory) -> None:
     async with with_record_crd(a_cluster()).running() as cluster:
         await cluster.create(a_record("looked-at"))
-        stands = '{"profile/os":{"state":"in-maintenance","since":"2026-01-01T00:00:00Z"}}'
-        change = merge_patch({"metadata": {"annotations": {LAST_STATES_ANNOTATION: stands}}})
+        last_states = '{"profile/os":{"state":"in-maintenance","since":"2026-01-01T00:00:00Z"}}'
+        change = merge_patch({"metadata": {"annotations": {LAST_STATES_ANNOTATION: last_states}}})
         await cluster.admin.patch(MAINTENANCE_RECORDS, "looked-at", change)
         found = (await record_store.list_summaries(cluster.admin))["looked-at"]
         assert found.last_states[OS].state == IN_MAINTENANCE
 
 
-async def test_a_full_history_stays_within_its_bounds(a_cluster: PlanFactory, file: Path) -> None:
+async def test_full_history_keeps_the_maximum_number_of_entries(a_cluster: PlanFactory, file: Path) -> None:
     async with with_record_crd(with_operator_rbac(a_cluster())).with_nodes(1).running() as cluster:
         uid = cluster.get("nodes", "n1")["metadata"]["uid"]
         full = a_record("n1")
@@ -225,7 +225,7 @@ async def test_a_full_history_stays_within_its_bounds(a_cluster: PlanFactory, fi
         full |= {"total": 250, "entries": full["entries"] * MAX_ENTRIES}
         full["metadata"]["annotations"] = {LAST_STATES_ANNOTATION: "{}"}
         await cluster.create(full)
-        cluster.run(operator_with_profiles(file, outside=FakeExternalClient()))
+        cluster.run(operator_with_profiles(file, external_client=FakeExternalClient()))
         await create_maintenance(cluster, "n1", reason="one more")
         await cluster.eventually(lambda: entries(cluster, "n1")[-1]["to"], becomes="Succeeded")
         assert len(entries(cluster, "n1")) == MAX_ENTRIES

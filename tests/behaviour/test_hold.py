@@ -1,4 +1,4 @@
-"""A person keeps new maintenance off a node: nothing begins on it, what has begun goes on, and it ends on time."""
+"""A hold: no maintenance starts on the node, one in progress continues, and the hold expires on time."""
 
 from datetime import timedelta
 from pathlib import Path
@@ -44,7 +44,7 @@ async def hold_node(cluster: LiveCluster, node: str, *, ends_in: timedelta | Non
     await annotate(cluster, node, hold.ANNOTATION, hold.format_annotation(reason="migration", by="alice", until=until))
 
 
-async def test_an_order_for_a_held_node_waits_without_touching_it_and_lets_others_go_first(
+async def test_maintenance_of_a_held_node_waits_without_changing_it_or_using_the_budget(
     a_cluster: PlanFactory, tmp_path: Path
 ) -> None:
     async with with_nodes(a_cluster(), 2).running() as cluster:
@@ -69,7 +69,7 @@ async def test_an_order_for_a_held_node_waits_without_touching_it_and_lets_other
         assert "blockers" not in status(cluster, "first")
 
 
-async def test_what_has_begun_goes_on_and_is_given_back(a_cluster: PlanFactory, tmp_path: Path) -> None:
+async def test_maintenance_in_progress_continues_and_keeps_the_hold(a_cluster: PlanFactory, tmp_path: Path) -> None:
     async with with_nodes(a_cluster(), 2).running() as cluster:
         cluster.run(operator_with_profiles(a_configuration_file(tmp_path, ANNOTATION_CONFIGURATION)))
         await create_maintenance(cluster, "n1")
@@ -81,9 +81,7 @@ async def test_what_has_begun_goes_on_and_is_given_back(a_cluster: PlanFactory, 
         assert annotation(cluster, "n1", hold.ANNOTATION) == "by=alice; migration"  # people's, and theirs to take off
 
 
-async def test_a_profile_stays_where_it_is_until_the_hold_is_over_to_the_second(
-    a_cluster: PlanFactory, tmp_path: Path
-) -> None:
+async def test_profile_waits_until_the_hold_expires(a_cluster: PlanFactory, tmp_path: Path) -> None:
     async with with_nodes(a_cluster(), 2).running() as cluster:
         cluster.run(operator_with_profiles(a_configuration_file(tmp_path, ANNOTATION_CONFIGURATION)))
         await set_profiles(cluster, "n1", "os")
@@ -101,7 +99,7 @@ async def test_a_profile_stays_where_it_is_until_the_hold_is_over_to_the_second(
         await cluster.eventually(lambda: state(cluster, "n1"), becomes="operational")
 
 
-async def test_a_hold_that_nobody_understands_holds(a_cluster: PlanFactory, tmp_path: Path) -> None:
+async def test_invalid_hold_annotation_holds_the_node(a_cluster: PlanFactory, tmp_path: Path) -> None:
     async with with_nodes(a_cluster(), 2).running() as cluster:
         cluster.run(operator_with_profiles(a_configuration_file(tmp_path, ANNOTATION_CONFIGURATION)))
         await annotate(cluster, "n1", hold.ANNOTATION, "until=tomorrow; tests")

@@ -1,4 +1,4 @@
-"""What a cache promises, whatever happens to the connection and to the server."""
+"""Guarantees of informers during faults of the connection and of the server."""
 
 import asyncio
 import random
@@ -26,7 +26,7 @@ CONFIG_MAPS = Resource("", "v1", "configmaps", "ConfigMap", namespaced=True, mod
 
 
 class ChangeLog:
-    """Follows a cache by its handlers only; at any time it must show what the cache shows."""
+    """Follows an informer by its handlers; its content must always equal the cache."""
 
     def __init__(self, cache: Informer[Object]) -> None:
         self.lines: list[tuple[str, str]] = []
@@ -34,7 +34,7 @@ class ChangeLog:
         cache.subscribe(self.on_change)
 
     def on_change(self, old: Object | None, new: Object | None) -> None:
-        """Take one change."""
+        """Record one change."""
         if new is None:
             assert old is not None
             assert self.rows.pop(old.key) == old
@@ -71,26 +71,26 @@ def config_map_informer(
 
 
 async def matches_server(cache: Informer[Object], client: Client, cluster: ClusterBackend) -> bool:
-    there = await client.list(CONFIG_MAPS, namespace=cluster.namespace, fields="metadata.name!=kube-root-ca.crt")
-    return {(one.key, one.uid, one.resource_version) for one in there.items} == {
+    listed = await client.list(CONFIG_MAPS, namespace=cluster.namespace, fields="metadata.name!=kube-root-ca.crt")
+    return {(one.key, one.uid, one.resource_version) for one in listed.items} == {
         (row.key, row.uid, row.resource_version) for row in cache.all()
     }
 
 
-async def test_a_cache_shows_what_there_is_and_then_what_changes(cluster: ClusterBackend) -> None:
+async def test_informer_has_existing_objects_and_follows_changes(cluster: ClusterBackend) -> None:
     client = await cluster.client()
     await client.create(CONFIG_MAPS, a_config_map("a", x="1"), namespace=cluster.namespace)
     async with running_informer(config_map_informer(cluster, client)) as cache:
-        journal = ChangeLog(cache)
+        change_log = ChangeLog(cache)
         await client.create(CONFIG_MAPS, a_config_map("b"), namespace=cluster.namespace)
         await client.patch(CONFIG_MAPS, "a", merge_patch({"data": {"x": "2"}}), namespace=cluster.namespace)
         await client.delete(CONFIG_MAPS, "b", namespace=cluster.namespace)
-        await eventually(cluster.clock, lambda: len(journal.lines) == 4)
-    assert journal.lines == [("came", "a"), ("came", "b"), ("changed", "a"), ("gone", "b")]
+        await eventually(cluster.clock, lambda: len(change_log.lines) == 4)
+    assert change_log.lines == [("came", "a"), ("came", "b"), ("changed", "a"), ("gone", "b")]
 
 
 @pytest.mark.parametrize("streaming", [True, False], ids=["streamed", "paged"])
-async def test_a_list_is_complete_however_it_is_loaded(cluster: ClusterBackend, streaming: bool) -> None:  # noqa: FBT001
+async def test_initial_list_is_complete_streamed_or_paged(cluster: ClusterBackend, streaming: bool) -> None:  # noqa: FBT001
     client = await cluster.client()
     for number in range(7):
         await client.create(CONFIG_MAPS, a_config_map(f"m{number}"), namespace=cluster.namespace)
@@ -100,21 +100,21 @@ async def test_a_list_is_complete_however_it_is_loaded(cluster: ClusterBackend, 
         assert sorted(row.name for row in cache.all()) == [f"m{number}" for number in range(7)]
 
 
-async def test_an_object_that_leaves_the_selection_is_gone_and_one_that_enters_it_comes(
+async def test_object_that_leaves_the_selection_is_deleted_from_the_cache(
     cluster: ClusterBackend,
 ) -> None:
     client = await cluster.client()
     await client.create(CONFIG_MAPS, a_config_map("a", labels={"pool": "x"}), namespace=cluster.namespace)
     async with running_informer(config_map_informer(cluster, client, labels="pool=x")) as cache:
-        journal = ChangeLog(cache)
+        change_log = ChangeLog(cache)
         for pool in ("y", "x"):
             change = merge_patch({"metadata": {"labels": {"pool": pool}}})
             await client.patch(CONFIG_MAPS, "a", change, namespace=cluster.namespace)
-        await eventually(cluster.clock, lambda: len(journal.lines) == 3)
-    assert journal.lines == [("came", "a"), ("gone", "a"), ("came", "a")]
+        await eventually(cluster.clock, lambda: len(change_log.lines) == 3)
+    assert change_log.lines == [("came", "a"), ("gone", "a"), ("came", "a")]
 
 
-async def test_pods_are_found_by_their_node(cluster: ClusterBackend) -> None:
+async def test_pods_are_indexed_by_node(cluster: ClusterBackend) -> None:
     client = await cluster.client()
     for name, node in (("p1", "n1"), ("p2", "n2"), ("p3", "n1")):
         await client.create(PODS, a_pod(name, on=node, labels={"app": "cart"}), namespace=cluster.namespace)
@@ -134,25 +134,25 @@ async def test_pods_are_found_by_their_node(cluster: ClusterBackend) -> None:
         running.cancel()
 
 
-async def test_what_happens_while_the_line_is_cut_is_told_when_it_is_mended(cluster: ClusterBackend) -> None:
+async def test_changes_during_a_disconnection_are_delivered_after_the_reconnection(cluster: ClusterBackend) -> None:
     writer = await cluster.client()
-    client, wire = await cluster.client_with_connection()
+    client, connection = await cluster.client_with_connection()
     for name in ("stays", "changes", "goes", "replaced"):
         await writer.create(CONFIG_MAPS, a_config_map(name), namespace=cluster.namespace)
     async with running_informer(config_map_informer(cluster, client)) as cache:
-        journal = ChangeLog(cache)
-        journal.lines.clear()
-        wire.cut()
+        change_log = ChangeLog(cache)
+        change_log.lines.clear()
+        connection.cut()
         await writer.patch(CONFIG_MAPS, "changes", merge_patch({"data": {"x": "1"}}), namespace=cluster.namespace)
         await writer.delete(CONFIG_MAPS, "goes", namespace=cluster.namespace)
         await writer.delete(CONFIG_MAPS, "replaced", namespace=cluster.namespace)
         await writer.create(CONFIG_MAPS, a_config_map("replaced"), namespace=cluster.namespace)
         await writer.create(CONFIG_MAPS, a_config_map("comes"), namespace=cluster.namespace)
         await cluster.clock.sleep(timedelta(seconds=1))
-        assert journal.lines == []
-        wire.mend()
+        assert change_log.lines == []
+        connection.mend()
         await eventually(cluster.clock, partial(matches_server, cache, writer, cluster))
-    assert sorted(journal.lines) == [
+    assert sorted(change_log.lines) == [
         ("came", "comes"),
         ("came", "replaced"),
         ("changed", "changes"),
@@ -161,63 +161,63 @@ async def test_what_happens_while_the_line_is_cut_is_told_when_it_is_mended(clus
     ]
 
 
-async def test_a_cache_that_was_away_for_too_long_loads_anew_and_tells_only_the_difference(
+async def test_relist_after_expired_history_delivers_only_the_difference(
     cluster: ClusterBackend,
 ) -> None:
     writer = await cluster.client()
-    client, wire = await cluster.client_with_connection()
+    client, connection = await cluster.client_with_connection()
     for name in ("stays", "goes"):
         await writer.create(CONFIG_MAPS, a_config_map(name), namespace=cluster.namespace)
     async with running_informer(config_map_informer(cluster, client)) as cache:
-        journal = ChangeLog(cache)
-        journal.lines.clear()
-        wire.cut()
+        change_log = ChangeLog(cache)
+        change_log.lines.clear()
+        connection.cut()
         await writer.delete(CONFIG_MAPS, "goes", namespace=cluster.namespace)
         await writer.create(CONFIG_MAPS, a_config_map("comes"), namespace=cluster.namespace)
         await cluster.expire_history()
-        wire.mend()
+        connection.mend()
         await eventually(cluster.clock, partial(matches_server, cache, writer, cluster))
-    assert sorted(journal.lines) == [("came", "comes"), ("gone", "goes")]
+    assert sorted(change_log.lines) == [("came", "comes"), ("gone", "goes")]
 
 
-async def test_a_server_that_is_killed_again_and_again_is_followed_on(cluster: ClusterBackend) -> None:
+async def test_informer_follows_a_server_that_is_killed_repeatedly(cluster: ClusterBackend) -> None:
     client = await cluster.client()
     async with running_informer(config_map_informer(cluster, client)) as cache:
-        journal = ChangeLog(cache)
+        change_log = ChangeLog(cache)
         for round_ in range(3):
             await client.create(CONFIG_MAPS, a_config_map(f"before-{round_}"), namespace=cluster.namespace)
             await cluster.crash()
             await client.create(CONFIG_MAPS, a_config_map(f"after-{round_}"), namespace=cluster.namespace)
         await eventually(cluster.clock, partial(matches_server, cache, client, cluster), within=TWO_MINUTES)
         assert len(cache) == 6
-        assert {key: row.uid for key, row in journal.rows.items()} == {row.key: row.uid for row in cache.all()}
+        assert {key: row.uid for key, row in change_log.rows.items()} == {row.key: row.uid for row in cache.all()}
 
 
-async def test_a_line_that_goes_silent_is_given_up(cluster: ClusterBackend) -> None:
+async def test_silent_watch_is_closed_and_restarted(cluster: ClusterBackend) -> None:
     writer = await cluster.client()
-    client, wire = await cluster.client_with_connection()
+    client, connection = await cluster.client_with_connection()
     async with running_informer(config_map_informer(cluster, client, silence=2)) as cache:
-        wire.silence()
+        connection.silence()
         written = await writer.create(CONFIG_MAPS, a_config_map("unheard"), namespace=cluster.namespace)
         await cluster.clock.sleep(timedelta(seconds=3))
         assert cache.get(written.key) is None
-        wire.mend()
+        connection.mend()
         await eventually(cluster.clock, lambda: cache.get(written.key) is not None)
 
 
-async def test_a_server_that_was_set_back_is_followed_from_where_it_is(cluster: ClusterBackend) -> None:
+async def test_informer_relists_after_the_server_is_restored_from_a_backup(cluster: ClusterBackend) -> None:
     """After etcd is restored from a backup, a watch from before is a watch from the future: accepted, and silent."""
     writer = await cluster.client()
-    client, wire = await cluster.client_with_connection()
+    client, connection = await cluster.client_with_connection()
     async with running_informer(config_map_informer(cluster, client, silence=3)) as cache:
         cache.advance(str(int(cache.last_resource_version) + 1_000_000))
-        wire.cut()
-        wire.mend()
+        connection.cut()
+        connection.mend()
         written = await writer.create(CONFIG_MAPS, a_config_map("new"), namespace=cluster.namespace)
         await eventually(cluster.clock, lambda: cache.get(written.key) is not None, within=TWO_MINUTES)
 
 
-async def test_who_wrote_can_wait_until_the_cache_has_seen_it(cluster: ClusterBackend) -> None:
+async def test_wait_for_resource_version_returns_once_the_cache_has_the_write(cluster: ClusterBackend) -> None:
     client = await cluster.client()
     async with running_informer(config_map_informer(cluster, client)) as cache:
         for number in range(30):
@@ -228,29 +228,27 @@ async def test_who_wrote_can_wait_until_the_cache_has_seen_it(cluster: ClusterBa
 
 
 @pytest.mark.parametrize("seed", range(5))
-async def test_through_any_trouble_handlers_and_cache_and_server_agree_in_the_end(
-    cluster: ClusterBackend, seed: int
-) -> None:
+async def test_handlers_cache_and_server_converge_after_random_faults(cluster: ClusterBackend, seed: int) -> None:
     chance = random.Random(seed)
     writer = await cluster.client()
-    client, wire = await cluster.client_with_connection()
+    client, connection = await cluster.client_with_connection()
     cache = config_map_informer(cluster, client, silence=3)
-    journal = ChangeLog(cache)
+    change_log = ChangeLog(cache)
     async with running_informer(cache):
         for step in range(60):
             await _random_write(writer, cluster, chance, step)
             match chance.randrange(20):
                 case 0:
-                    wire.cut()
+                    connection.cut()
                 case 1:
-                    wire.silence()
+                    connection.silence()
                 case 2 | 3 | 4:
-                    wire.mend()
+                    connection.mend()
                 case 5:
                     await cluster.clock.sleep(timedelta(seconds=chance.random()))
-        wire.mend()
+        connection.mend()
         await eventually(cluster.clock, partial(matches_server, cache, writer, cluster), within=TWO_MINUTES)
-        assert {row.key: row for row in cache.all()} == journal.rows
+        assert {row.key: row for row in cache.all()} == change_log.rows
 
 
 async def _random_write(writer: Client, cluster: ClusterBackend, chance: random.Random, step: int) -> None:

@@ -1,4 +1,4 @@
-"""How Flux, and others that go by kstatus, see a NodeMaintenance: not as done before its node is empty."""
+"""The kstatus of a NodeMaintenance, as Flux and others use it: not current before its node is drained."""
 
 from datetime import timedelta
 from itertools import pairwise
@@ -35,7 +35,7 @@ def maintenance(cluster: LiveCluster) -> RawObject:
     return cluster.get(PLURAL, NAME)
 
 
-async def test_a_maintenance_that_nobody_has_looked_at_is_in_progress(a_cluster: PlanFactory) -> None:
+async def test_unprocessed_maintenance_is_in_progress(a_cluster: PlanFactory) -> None:
     """The operator may be down: by its conditions alone, kstatus would take the object for current."""
     async with with_operator_rbac(a_cluster()).with_nodes(1).running() as cluster:
         await create_maintenance(cluster, "n1")
@@ -45,7 +45,7 @@ async def test_a_maintenance_that_nobody_has_looked_at_is_in_progress(a_cluster:
         assert health(maintenance(cluster))[0] == "Progressing"
 
 
-async def test_it_is_current_when_the_node_is_empty_and_not_before(a_cluster: PlanFactory) -> None:
+async def test_maintenance_is_current_only_when_the_node_is_drained(a_cluster: PlanFactory) -> None:
     plan = (
         with_operator_rbac(a_cluster())
         .with_nodes(2)
@@ -58,29 +58,29 @@ async def test_it_is_current_when_the_node_is_empty_and_not_before(a_cluster: Pl
         await wait_for_success(cluster)
         assert condition_of(cluster, "Ready") == ("True", "DrainCompleted")
         assert health(maintenance(cluster))[0] == "Healthy"
-        told = (write.after for write in cluster.history if write.kind.plural == PLURAL and write.after is not None)
+        writes = (write.after for write in cluster.history if write.kind.plural == PLURAL and write.after is not None)
         *before, last = (
-            write for write in told if "status" in write
+            write for write in writes if "status" in write
         )  # the sandbox stores a new object without its defaults
         assert kstatus(last) == CURRENT
         assert {kstatus(write) for write in before} == {IN_PROGRESS}
         assert {health(write)[0] for write in before} == {"Progressing"}
 
 
-async def test_one_that_names_another_node_is_in_progress_until_that_is_empty(a_cluster: PlanFactory) -> None:
+async def test_maintenance_of_another_node_is_in_progress_until_that_node_is_drained(a_cluster: PlanFactory) -> None:
     async with with_operator_rbac(a_cluster()).with_nodes(2).running() as cluster:
         cluster.run(run_controller)
         await create_maintenance(cluster, "n1")
         await wait_for_success(cluster)
         await cluster.patch(PLURAL, NAME, spec={"nodeName": "n2"})
         await cluster.eventually(lambda: phases(cluster), becomes=["Running", "Succeeded", "", "Running", "Succeeded"])
-        told = [write.after for write in cluster.history if write.kind.plural == PLURAL and write.after is not None]
-        *between, last = (write for write in told if write["spec"]["nodeName"] == "n2")
-        assert {kstatus(write) for write in between} == {IN_PROGRESS}
+        writes = [write.after for write in cluster.history if write.kind.plural == PLURAL and write.after is not None]
+        *intermediate, last = (write for write in writes if write["spec"]["nodeName"] == "n2")
+        assert {kstatus(write) for write in intermediate} == {IN_PROGRESS}
         assert kstatus(last) == CURRENT
 
 
-async def test_what_cannot_be_done_has_failed(a_cluster: PlanFactory) -> None:
+async def test_maintenance_of_a_missing_node_has_failed(a_cluster: PlanFactory) -> None:
     async with with_operator_rbac(a_cluster()).with_nodes(1).running() as cluster:
         cluster.run(run_controller)
         await create_maintenance(cluster, "missing")
@@ -89,14 +89,16 @@ async def test_what_cannot_be_done_has_failed(a_cluster: PlanFactory) -> None:
         assert health(maintenance(cluster)) == ("Degraded", 'nodes "missing" not found')
 
 
-async def test_one_that_is_deleted_while_it_is_blocked_is_terminating(a_cluster: PlanFactory) -> None:
+async def test_deleted_maintenance_that_is_blocked_is_terminating(a_cluster: PlanFactory) -> None:
     async with with_blocking_pods(with_operator_rbac(a_cluster()).with_nodes(1), "n1").running() as cluster:
         cluster.run(run_controller)
         await create_maintenance(cluster, "n1")
         await wait_until_blocked(cluster)
         assert kstatus(maintenance(cluster)) == IN_PROGRESS
-        guard = merge_patch({"metadata": {"finalizers": [*maintenance(cluster)["metadata"]["finalizers"], "a.b/stay"]}})
-        await cluster.admin.patch(RESOURCES[PLURAL], NAME, guard)
+        finalizer_patch = merge_patch(
+            {"metadata": {"finalizers": [*maintenance(cluster)["metadata"]["finalizers"], "a.b/stay"]}}
+        )
+        await cluster.admin.patch(RESOURCES[PLURAL], NAME, finalizer_patch)
         await delete_maintenance(cluster)
         await cluster.eventually(lambda: "deletionTimestamp" in maintenance(cluster)["metadata"])
         assert kstatus(maintenance(cluster)) == TERMINATING
@@ -113,7 +115,7 @@ def a_simulated_cluster(a_cluster: PlanFactory, request: pytest.FixtureRequest) 
     return a_cluster
 
 
-async def test_a_drain_that_is_blocked_for_long_has_failed_until_it_goes_on(simulated: PlanFactory) -> None:
+async def test_drain_blocked_beyond_the_limit_is_failed_until_it_continues(simulated: PlanFactory) -> None:
     async with with_blocking_pods(with_operator_rbac(simulated()).with_nodes(2), "n1").running() as cluster:
         cluster.run(run_controller)
         await create_maintenance(cluster, "n1")
@@ -129,7 +131,7 @@ async def test_a_drain_that_is_blocked_for_long_has_failed_until_it_goes_on(simu
         assert kstatus(maintenance(cluster)) == CURRENT
 
 
-async def test_a_successor_of_a_killed_operator_does_not_forget_that_a_drain_has_stalled(
+async def test_stalled_condition_survives_an_operator_restart(
     simulated: PlanFactory,
 ) -> None:
     async with with_blocking_pods(with_operator_rbac(simulated()).with_nodes(1), "n1").running() as cluster:
@@ -151,8 +153,8 @@ def _stalled_since(cluster: LiveCluster) -> str:
     return str(stalled["lastTransitionTime"])
 
 
-async def test_only_that_a_drain_stalls_costs_a_write(simulated: PlanFactory) -> None:
-    """Whatever else these conditions say is written with what the others say."""
+async def test_stalled_condition_causes_at_most_one_extra_write(simulated: PlanFactory) -> None:
+    """All other changes of these conditions are part of writes that happen anyway."""
     async with with_blocking_pods(with_operator_rbac(simulated()).with_nodes(2), "n1").running() as cluster:
         cluster.run(run_controller)
         await create_maintenance(cluster, "n1")
@@ -160,23 +162,23 @@ async def test_only_that_a_drain_stalls_costs_a_write(simulated: PlanFactory) ->
         await cluster.pass_time(hours=1)
         await cluster.delete("poddisruptionbudgets", "shop/on-n1")
         await wait_for_success(cluster)
-        said = [
+        statuses = [
             _without_kstatus_fields(write.after)
             for write in cluster.history
             if write.kind.plural == PLURAL and write.after is not None
         ]
-        alone = [now for before, now in pairwise(said) if now == before]
-        assert len(said) > 60
+        alone = [now for before, now in pairwise(statuses) if now == before]
+        assert len(statuses) > 60
         assert len(alone) <= 1
 
 
 def _without_kstatus_fields(obj: RawObject) -> RawObject:
-    """Return an object without what kstatus reads, and without when it was written."""
-    told = obj.get("status", {})
+    """Return an object without the conditions that kstatus reads, and without its update time."""
+    status_fields = obj.get("status", {})
     conditions = [
         condition
-        for condition in told.get("conditions", ())
+        for condition in status_fields.get("conditions", ())
         if condition["type"] not in ("Ready", "Reconciling", "Stalled")
     ]
     metadata = {name: value for name, value in obj["metadata"].items() if name in ("finalizers", "deletionTimestamp")}
-    return {"metadata": metadata, "status": told | {"conditions": conditions, "lastUpdate": ""}}
+    return {"metadata": metadata, "status": status_fields | {"conditions": conditions, "lastUpdate": ""}}

@@ -21,7 +21,7 @@ from support.platforms.kubernikus import (
 
 
 @pytest.mark.parametrize(
-    ("kubelet", "said"),
+    ("kubelet", "expected"),
     [
         pytest.param("v1.35.9", "true", id="an old kubelet"),
         pytest.param("v1.36.3", "false", id="the same version"),
@@ -30,17 +30,17 @@ from support.platforms.kubernikus import (
         pytest.param("v1.36.3-rc.1", "true", id="a release candidate"),
     ],
 )
-async def test_a_node_says_whether_its_kubelet_is_of_the_servers_version(
-    a_cluster: PlanFactory, kubelet: str, said: str
+async def test_node_label_shows_whether_the_kubelet_has_the_server_version(
+    a_cluster: PlanFactory, kubelet: str, expected: str
 ) -> None:
     """U01, U02, U03."""
     async with a_kubernikus_cluster(a_cluster(), nodes=1, kubelet_version=kubelet) as (cluster, cloud):
         cluster.run(kubernikus_controller(cloud))
-        await cluster.eventually(lambda: needs_update(cluster, "pool-1"), becomes=said)
+        await cluster.eventually(lambda: needs_update(cluster, "pool-1"), becomes=expected)
 
 
 @pytest.mark.parametrize("kubelet", ["", "unknown", "v1.36", "v"])
-async def test_a_kubelet_without_a_version_is_told_and_its_node_can_go_nevertheless(
+async def test_node_with_an_unknown_kubelet_version_is_reported_and_can_be_deleted(
     a_cluster: PlanFactory, kubelet: str
 ) -> None:
     async with a_kubernikus_cluster(a_cluster(), nodes=2, kubelet_version=kubelet) as (cluster, cloud):
@@ -51,7 +51,7 @@ async def test_a_kubelet_without_a_version_is_told_and_its_node_can_go_neverthel
         await cluster.eventually(lambda: not cluster.has("nodes", "pool-1"))
 
 
-async def test_u04_a_node_that_is_to_be_deleted_is_cordoned_and_emptied_and_then_its_server_goes(
+async def test_u04_node_to_delete_is_cordoned_and_drained_before_its_server_is_deleted(
     a_cluster: PlanFactory,
 ) -> None:
     plan = a_cluster().with_deployment("shop/cart", replicas=4)
@@ -69,7 +69,7 @@ async def test_u04_a_node_that_is_to_be_deleted_is_cordoned_and_emptied_and_then
         await cluster.eventually(lambda: cluster.ready_pod_count("shop/cart"), becomes=4)
 
 
-async def test_only_the_server_with_exactly_the_nodes_name_goes(a_cluster: PlanFactory) -> None:
+async def test_only_the_server_with_the_exact_node_name_is_deleted(a_cluster: PlanFactory) -> None:
     """12.9: Kubernikus VM deletion."""
     """Nova matches names as patterns: who asks for pool-1 hears of pool-10."""
     async with a_kubernikus_cluster(a_cluster(), nodes=10) as (cluster, cloud):
@@ -80,7 +80,7 @@ async def test_only_the_server_with_exactly_the_nodes_name_goes(a_cluster: PlanF
         assert {f"pool-{number}" for number in range(2, 11)} < set(server_names(cloud))
 
 
-async def test_an_order_that_is_withdrawn_leaves_nothing_behind(a_cluster: PlanFactory) -> None:
+async def test_withdrawn_deletion_restores_the_node(a_cluster: PlanFactory) -> None:
     plan = a_cluster().with_deployment("shop/cart", replicas=1, budget=1)
     async with a_kubernikus_cluster(plan, nodes=1) as (cluster, cloud):
         cluster.run(kubernikus_controller(cloud))
@@ -94,7 +94,7 @@ async def test_an_order_that_is_withdrawn_leaves_nothing_behind(a_cluster: PlanF
         await cluster.eventually(lambda: "DeletionWithdrawn" in event_notes(cluster, "pool-1"))
 
 
-async def test_a_node_that_a_person_had_cordoned_stays_so_when_the_order_is_withdrawn(a_cluster: PlanFactory) -> None:
+async def test_withdrawn_deletion_keeps_a_user_cordon(a_cluster: PlanFactory) -> None:
     plan = a_cluster().with_deployment("shop/cart", replicas=1, budget=1)
     async with a_kubernikus_cluster(plan, nodes=1) as (cluster, cloud):
         await cluster.cordon("pool-1")
@@ -106,7 +106,7 @@ async def test_a_node_that_a_person_had_cordoned_stays_so_when_the_order_is_with
         assert cluster.get("nodes", "pool-1")["spec"]["unschedulable"] is True
 
 
-async def test_a_node_that_is_held_stays(a_cluster: PlanFactory) -> None:
+async def test_held_node_is_not_deleted(a_cluster: PlanFactory) -> None:
     async with a_kubernikus_cluster(a_cluster(), nodes=1) as (cluster, cloud):
         held = {"annotations": {"haulout.dev/hold": "by=alice; it is being looked at"}}
         await cluster.patch("nodes", "pool-1", metadata=held)
@@ -119,7 +119,7 @@ async def test_a_node_that_is_held_stays(a_cluster: PlanFactory) -> None:
 
 
 @pytest.mark.parametrize("was_cordoned", [False, True])
-async def test_a_node_that_has_lost_both_annotations_is_as_before_when_its_order_is_withdrawn(
+async def test_withdrawn_deletion_restores_a_node_that_lost_both_annotations(
     a_cluster: PlanFactory, *, was_cordoned: bool
 ) -> None:
     pods = {"nodeSelector": {"kubernetes.io/hostname": "pool-1"}}

@@ -1,4 +1,4 @@
-"""At most one leads, and somebody does, whatever happens to the line and to the server."""
+"""At most one candidate leads, and one does, during faults of connections and of the server."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -23,7 +23,7 @@ CONFIG_MAPS = Resource("", "v1", "configmaps", "ConfigMap", namespaced=True, mod
 
 @dataclass
 class Candidate:
-    """Stands for the lease again and again; while it leads, writes its name as often as it can."""
+    """Takes part in elections repeatedly; while it leads, it writes its name continuously."""
 
     name: str
     cluster: ClusterBackend
@@ -35,7 +35,7 @@ class Candidate:
     election: LeaderElection = field(init=False)
 
     def __post_init__(self) -> None:
-        """Make it stand."""
+        """Create its election."""
         self.election = LeaderElection(
             self.client,
             name="leader",
@@ -47,7 +47,7 @@ class Candidate:
         )
 
     async def run(self) -> None:
-        """Stand until cancelled."""
+        """Take part in elections until cancelled."""
         while True:
             try:
                 await self.election.run(self._work)
@@ -79,13 +79,13 @@ class Election:
         self.tasks: dict[str, asyncio.Task[None]] = {}
 
     def leader(self) -> Candidate | None:
-        """Return who leads now."""
+        """Return the current leader."""
         leading = [candidate for candidate in self.candidates if candidate.election.is_leader()]
         assert len(leading) <= 1
         return leading[0] if leading else None
 
     def has_other_leader(self, deposed: Candidate) -> bool:
-        """Tell whether somebody else leads now."""
+        """Return whether another candidate leads."""
         return self.leader() not in (None, deposed)
 
     def expect_no_interleaving(self) -> None:
@@ -115,7 +115,7 @@ async def an_election(cluster: ClusterBackend, *, lease: timedelta = timedelta(s
     election.expect_no_interleaving()
 
 
-async def test_a_leader_whose_line_is_cut_is_succeeded(cluster: ClusterBackend) -> None:
+async def test_leader_with_a_cut_connection_is_replaced(cluster: ClusterBackend) -> None:
     async with an_election(cluster) as election:
         deposed = election.leader()
         assert deposed is not None
@@ -125,7 +125,7 @@ async def test_a_leader_whose_line_is_cut_is_succeeded(cluster: ClusterBackend) 
         await cluster.clock.sleep(timedelta(seconds=2))
 
 
-async def test_a_leader_whose_line_is_silent_is_succeeded(cluster: ClusterBackend) -> None:
+async def test_leader_with_a_silent_connection_is_replaced(cluster: ClusterBackend) -> None:
     async with an_election(cluster) as election:
         deposed = election.leader()
         assert deposed is not None
@@ -135,7 +135,7 @@ async def test_a_leader_whose_line_is_silent_is_succeeded(cluster: ClusterBacken
         await cluster.clock.sleep(timedelta(seconds=2))
 
 
-async def test_a_leader_that_stops_cleanly_hands_over_at_once(cluster: ClusterBackend) -> None:
+async def test_leader_that_stops_releases_the_lease_at_once(cluster: ClusterBackend) -> None:
     async with an_election(cluster, lease=timedelta(minutes=2)) as election:
         retired = election.leader()
         assert retired is not None
@@ -144,7 +144,7 @@ async def test_a_leader_that_stops_cleanly_hands_over_at_once(cluster: ClusterBa
         await eventually(cluster.clock, lambda: election.has_other_leader(retired), within=timedelta(seconds=60))
 
 
-async def test_a_server_that_is_killed_ends_in_one_leader(cluster: ClusterBackend) -> None:
+async def test_server_crash_ends_with_one_leader(cluster: ClusterBackend) -> None:
     async with an_election(cluster) as election:
         for _ in range(2):
             await cluster.crash()
@@ -152,10 +152,10 @@ async def test_a_server_that_is_killed_ends_in_one_leader(cluster: ClusterBacken
             await cluster.clock.sleep(timedelta(seconds=1))
 
 
-async def test_a_lease_that_is_deleted_ends_in_one_leader(cluster: ClusterBackend) -> None:
+async def test_deleted_lease_ends_with_one_leader(cluster: ClusterBackend) -> None:
     admin = await cluster.client()
     async with an_election(cluster) as election:
-        # Who never saw the lease held takes a missing one at once, as client-go does.
+        # A candidate that never observed a holder takes a missing lease at once, as client-go does.
         await eventually(cluster.clock, lambda: all(candidate.election.leader for candidate in election.candidates))
         await admin.delete(LEASES, "leader", namespace=cluster.namespace)
         await cluster.clock.sleep(timedelta(seconds=1))

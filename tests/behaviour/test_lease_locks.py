@@ -1,4 +1,4 @@
-"""A named lock has one holder, whoever asks and whatever fails."""
+"""A lease lock has one holder, under concurrency and faults."""
 
 import asyncio
 from datetime import timedelta
@@ -17,7 +17,7 @@ from support.clusters.backends import ClusterBackend
 HOUR = timedelta(hours=1)
 
 
-async def test_of_many_racers_one_gets_the_lock(cluster: ClusterBackend) -> None:
+async def test_only_one_of_many_concurrent_acquires_gets_the_lock(cluster: ClusterBackend) -> None:
     clients = [await cluster.client() for _ in range(10)]
     attempts = [
         leases.acquire(client, "node-n1", namespace=cluster.namespace, holder=f"racer-{number}", duration=HOUR)
@@ -30,7 +30,7 @@ async def test_of_many_racers_one_gets_the_lock(cluster: ClusterBackend) -> None
     assert {loser.holder for loser in losers} == {winner.spec.holder_identity}
 
 
-async def test_a_lock_that_ran_out_is_taken_by_one(cluster: ClusterBackend) -> None:
+async def test_expired_lock_is_taken_over_by_one_holder(cluster: ClusterBackend) -> None:
     client = await cluster.client()
     await leases.acquire(client, "node-n1", namespace=cluster.namespace, holder="dead", duration=HOUR)
     long_ago = (cluster.clock.now() - 2 * HOUR).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
@@ -45,7 +45,7 @@ async def test_a_lock_that_ran_out_is_taken_by_one(cluster: ClusterBackend) -> N
     assert taken.spec.lease_transitions == 1
 
 
-async def test_a_lock_is_renewed_and_given_back_by_its_holder_only(cluster: ClusterBackend) -> None:
+async def test_lock_is_renewed_and_released_only_by_its_holder(cluster: ClusterBackend) -> None:
     client = await cluster.client()
     await leases.acquire(client, "node-n1", namespace=cluster.namespace, holder="ours", duration=HOUR)
     with pytest.raises(LockHeld, match="is held by ours until"):
@@ -61,7 +61,7 @@ async def test_a_lock_is_renewed_and_given_back_by_its_holder_only(cluster: Clus
         await leases.renew(client, "node-n1", namespace=cluster.namespace, holder="ours", duration=HOUR)
 
 
-async def test_a_lock_belongs_to_its_node(cluster: ClusterBackend) -> None:
+async def test_lock_has_the_node_as_owner_reference(cluster: ClusterBackend) -> None:
     client = await cluster.client()
     node = await client.create(NODES, a_node(f"{cluster.prefix}-n1"))
     owner = OwnerReference(api_version="v1", kind="Node", name=node.name, uid=node.uid)
@@ -71,30 +71,30 @@ async def test_a_lock_belongs_to_its_node(cluster: ClusterBackend) -> None:
     assert lease.metadata.owner_references == (owner,)
 
 
-async def test_a_lock_has_one_holder_through_crashes_of_the_server(cluster: ClusterBackend) -> None:
-    """Racers take the lock in turn, and none finds another inside."""
+async def test_lock_has_one_holder_through_server_crashes(cluster: ClusterBackend) -> None:
+    """Clients take the lock in turn, and no two hold it at the same time."""
     inside: list[str] = []
-    turns: list[str] = []
+    holders: list[str] = []
 
-    async def take_turns(name: str) -> None:
+    async def acquire_repeatedly(name: str) -> None:
         client = await cluster.client()
-        while len(turns) < 20:
+        while len(holders) < 20:
             if not await _try_acquire(cluster, client, name):
                 continue
             inside.append(name)
             assert inside == [name]
             await cluster.clock.sleep(timedelta(milliseconds=20))
             inside.remove(name)
-            turns.append(name)
+            holders.append(name)
             while not await _try_release(cluster, client, name):
                 pass
 
     async with asyncio.TaskGroup() as tasks:
         for name in ("ada", "bob", "cyd"):
-            tasks.create_task(take_turns(name))
+            tasks.create_task(acquire_repeatedly(name))
         await cluster.clock.sleep(timedelta(milliseconds=200))
         await cluster.crash()
-    assert len(turns) >= 20
+    assert len(holders) >= 20
 
 
 async def _try_acquire(cluster: ClusterBackend, client: Client, name: str) -> bool:

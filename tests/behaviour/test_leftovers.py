@@ -1,4 +1,4 @@
-"""What was left behind for an owner that is no more is found and repaired, and nothing that somebody holds is."""
+"""Leftovers of deleted owners are found and repaired, and nothing that has an owner is changed."""
 
 import json
 from contextlib import suppress
@@ -80,7 +80,7 @@ async def problems(cluster: LiveCluster) -> list[tuple[str, str]]:
 
 
 async def create_orphaned_node(cluster: LiveCluster) -> None:
-    """Have a node held for a NodeMaintenance that is gone, with nobody to see to it."""
+    """Create a node that is held for a deleted NodeMaintenance, without a running operator."""
     operator = cluster.run(run_controller)
     await create_maintenance(cluster, "n1")
     await wait_for_success(cluster)
@@ -89,7 +89,7 @@ async def create_orphaned_node(cluster: LiveCluster) -> None:
     await delete_maintenance(cluster)
 
 
-async def test_a_cluster_in_order_has_no_findings(a_cluster: PlanFactory) -> None:
+async def test_consistent_cluster_has_no_findings(a_cluster: PlanFactory) -> None:
     async with with_operator_rbac(a_cluster()).with_nodes(2).running() as cluster:
         await remove_foreign_slots(cluster)
         assert await problems(cluster) == []
@@ -101,7 +101,7 @@ async def test_a_cluster_in_order_has_no_findings(a_cluster: PlanFactory) -> Non
         assert has_maintenance_marks(cluster, "n1")
 
 
-async def test_what_a_maintenance_left_that_is_gone_is_repaired(a_cluster: PlanFactory) -> None:
+async def test_leftovers_of_a_deleted_maintenance_are_repaired(a_cluster: PlanFactory) -> None:
     async with with_operator_rbac(a_cluster()).with_nodes(1).running() as cluster:
         await remove_foreign_slots(cluster)
         await create_orphaned_node(cluster)
@@ -118,7 +118,7 @@ async def test_what_a_maintenance_left_that_is_gone_is_repaired(a_cluster: PlanF
         assert not has_lease(cluster, "n1")
 
 
-async def test_a_node_that_a_person_had_cordoned_stays_cordoned_after_a_repair(a_cluster: PlanFactory) -> None:
+async def test_repair_keeps_a_user_cordon(a_cluster: PlanFactory) -> None:
     async with with_operator_rbac(a_cluster()).with_nodes(1).running() as cluster:
         await cluster.cordon("n1")
         await create_orphaned_node(cluster)
@@ -128,8 +128,8 @@ async def test_a_node_that_a_person_had_cordoned_stays_cordoned_after_a_repair(a
         assert "medik8s.io/drain:NoSchedule" not in taints_of(cluster, "n1")
 
 
-async def test_a_node_without_any_mark_is_repaired_by_its_taint(a_cluster: PlanFactory) -> None:
-    """The Node Maintenance Operator leaves no mark."""
+async def test_node_without_a_cordon_annotation_is_repaired_by_its_taint(a_cluster: PlanFactory) -> None:
+    """The Node Maintenance Operator writes no cordon annotation."""
     async with with_nodemaintenance_crd(a_cluster()).with_nodes(1).running() as cluster:
         await started_by_nmo(cluster, "n1", phase="Succeeded")
         assert await problems(cluster) == [], "the order is there"
@@ -141,7 +141,7 @@ async def test_a_node_without_any_mark_is_repaired_by_its_taint(a_cluster: PlanF
         assert is_released(cluster, "n1")
 
 
-async def test_annotations_without_a_holder_are_removed_and_a_cordon_stays(a_cluster: PlanFactory) -> None:
+async def test_annotations_without_an_owner_are_removed_and_the_cordon_is_kept(a_cluster: PlanFactory) -> None:
     async with with_nodemaintenance_crd(a_cluster()).with_nodes(2).running() as cluster:
         await cluster.cordon("n1")
         await cluster.patch("nodes", "n1", metadata={"annotations": {CORDON_ANNOTATION: '{"owners": 7}'}})
@@ -157,7 +157,7 @@ async def test_annotations_without_a_holder_are_removed_and_a_cordon_stays(a_clu
         assert cluster.get("nodes", "n1")["spec"]["unschedulable"]
 
 
-async def test_taints_are_removed_though_the_mark_does_not_name_them(a_cluster: PlanFactory) -> None:
+async def test_taints_missing_in_the_cordon_annotation_are_removed(a_cluster: PlanFactory) -> None:
     async with with_nodemaintenance_crd(a_cluster()).with_nodes(1).running() as cluster:
         await remove_foreign_slots(cluster)
         await cluster.patch(
@@ -171,7 +171,7 @@ async def test_taints_are_removed_though_the_mark_does_not_name_them(a_cluster: 
         assert is_released(cluster, "n1")
 
 
-async def test_a_mark_that_cannot_be_read_is_left_to_the_operator_while_there_is_an_order(
+async def test_unreadable_cordon_annotation_is_not_repaired_while_a_maintenance_exists(
     a_cluster: PlanFactory,
 ) -> None:
     async with with_nodemaintenance_crd(a_cluster()).with_nodes(1).running() as cluster:
@@ -181,7 +181,7 @@ async def test_a_mark_that_cannot_be_read_is_left_to_the_operator_while_there_is
         assert await problems(cluster) == []
 
 
-async def test_the_annotation_of_a_withdrawn_slot_is_removed(a_cluster: PlanFactory) -> None:
+async def test_annotation_of_a_withdrawn_slot_is_removed(a_cluster: PlanFactory) -> None:
     async with with_nodemaintenance_crd(a_cluster()).with_nodes(1).running() as cluster:
         await remove_foreign_slots(cluster)
         await cluster.patch("nodes", "n1", metadata={"annotations": {SLOT_WITHDRAWN_ANNOTATION: "now"}})
@@ -190,7 +190,7 @@ async def test_the_annotation_of_a_withdrawn_slot_is_removed(a_cluster: PlanFact
         assert await problems(cluster) == []
 
 
-async def test_the_recovery_from_a_maintenance_that_is_gone_is_removed_and_that_from_another_stays(
+async def test_recovering_annotation_of_a_deleted_maintenance_is_removed(
     a_cluster: PlanFactory,
 ) -> None:
     async with with_operator_rbac(a_cluster()).with_nodes(1).running() as cluster:
@@ -204,7 +204,7 @@ async def test_the_recovery_from_a_maintenance_that_is_gone_is_removed_and_that_
         assert cluster.get("nodes", "n1")["metadata"]["annotations"][RECOVERING_ANNOTATION] == NAME
 
 
-async def test_a_node_that_is_taken_after_the_examination_is_not_repaired(a_cluster: PlanFactory) -> None:
+async def test_node_taken_after_the_examination_is_not_repaired(a_cluster: PlanFactory) -> None:
     async with with_operator_rbac(a_cluster()).with_nodes(1).running() as cluster:
         await remove_foreign_slots(cluster)
         await cluster.patch("nodes", "n1", metadata={"annotations": {CORDON_ANNOTATION: "{}"}})
@@ -219,8 +219,8 @@ async def test_a_node_that_is_taken_after_the_examination_is_not_repaired(a_clus
         assert has_maintenance_marks(cluster, "n1")
 
 
-async def test_what_may_not_be_seen_is_said_and_nothing_is_concluded_from_it(a_cluster: PlanFactory) -> None:
-    """Whoever may not see NodeMaintenances does not know which marks, taints and leases they hold."""
+async def test_forbidden_resources_are_noted_and_cause_no_findings(a_cluster: PlanFactory) -> None:
+    """Without access to NodeMaintenances it is unknown which annotations, taints and leases they own."""
     subject = {"kind": "ServiceAccount", "namespace": SERVICE_ACCOUNT[0], "name": SERVICE_ACCOUNT[1]}
     permitted = [Permission(("list",), *note, None, "") for note in (("", "nodes"), ("coordination.k8s.io", "leases"))]
     rights = rbac.roles("sees-nodes-and-leases", permitted, subject)
@@ -235,22 +235,22 @@ async def test_what_may_not_be_seen_is_said_and_nothing_is_concluded_from_it(a_c
         await cluster.create(a_lease("n1", holder=HOLDER, now=cluster.clock.now()))
         examinations: list[Examination] = []
 
-        async def look(client: Client) -> None:
+        async def run_examination(client: Client) -> None:
             examinations.append(await leftovers.examine(client, namespace=NAMESPACE))
 
-        cluster.run(look)
+        cluster.run(run_examination)
         await cluster.eventually(lambda: examinations)
         (found,) = examinations
         assert found.findings == ()
-        told = [note.partition(" were not checked: ")[0] for note in found.notes]
-        assert told == [
+        unchecked = [note.partition(" were not checked: ")[0] for note in found.notes]
+        assert unchecked == [
             "NodeMaintenances and their leftovers",
             f"budget slots in namespace {NAMESPACE}",
             f"copies of cordon marks in namespace {NAMESPACE}",
         ]
 
 
-async def test_several_owners_that_are_gone_are_let_go_one_after_the_other(a_cluster: PlanFactory) -> None:
+async def test_several_deleted_owners_are_repaired_one_after_the_other(a_cluster: PlanFactory) -> None:
     async with with_operator_rbac(a_cluster()).with_nodes(1).running() as cluster:
         operator = cluster.run(run_controller)
         await create_maintenance(cluster, "n1", name="a")
@@ -268,7 +268,7 @@ async def test_several_owners_that_are_gone_are_let_go_one_after_the_other(a_clu
         assert not cluster.get("nodes", "n1")["spec"].get("unschedulable")
 
 
-async def test_slots_of_nodes_that_are_gone_or_back_in_service_are_given_back(a_cluster: PlanFactory) -> None:
+async def test_slots_of_deleted_or_returned_nodes_are_released(a_cluster: PlanFactory) -> None:
     async with with_nodemaintenance_crd(a_cluster()).with_nodes(1).running() as cluster:
         node = await cluster.admin.get(NODES, "n1")
         slots = (("gone", "n0", "1"), (node.uid, "n1", "1"), (node.uid, "n1", "99999999"), (node.uid, "n1", "?"))
@@ -284,7 +284,7 @@ async def test_slots_of_nodes_that_are_gone_or_back_in_service_are_given_back(a_
         )
 
 
-async def test_a_slot_is_given_back_only_if_its_node_is_another_or_nobody_has_taken_it(a_cluster: PlanFactory) -> None:
+async def test_slot_is_released_only_for_a_replaced_or_released_node(a_cluster: PlanFactory) -> None:
     async with with_operator_rbac(a_cluster()).with_nodes(2).running() as cluster:
         await remove_foreign_slots(cluster)
         cluster.run(run_controller)
@@ -299,7 +299,7 @@ async def test_a_slot_is_given_back_only_if_its_node_is_another_or_nobody_has_ta
         assert [(item.object_name, item.problem) for item in found] == wanted, "the namespace is found"
 
 
-async def test_a_ledger_that_cannot_be_read_is_said_and_the_rest_is_examined(a_cluster: PlanFactory) -> None:
+async def test_unreadable_ledger_is_noted_and_the_rest_is_examined(a_cluster: PlanFactory) -> None:
     async with with_nodemaintenance_crd(a_cluster()).with_nodes(1).running() as cluster:
         await remove_foreign_slots(cluster)
         await add_slots(cluster, ("gone", "n0", "1"))
@@ -312,14 +312,14 @@ async def test_a_ledger_that_cannot_be_read_is_said_and_the_rest_is_examined(a_c
         assert note.startswith(f"slots of ConfigMap {NAMESPACE}/{ledger_name(LEDGER)} cannot be decoded")
 
 
-async def test_a_lease_of_somebody_else_is_left_alone(a_cluster: PlanFactory) -> None:
+async def test_lease_of_another_holder_is_kept(a_cluster: PlanFactory) -> None:
     async with with_nodemaintenance_crd(a_cluster()).with_nodes(1).running() as cluster:
         await remove_foreign_slots(cluster)
         await cluster.create(a_lease("n1", holder="NodeHealthCheck", now=cluster.clock.now()))
         assert await problems(cluster) == []
 
 
-async def test_a_copy_of_a_mark_that_nobody_holds_is_found_and_removed(a_cluster: PlanFactory) -> None:
+async def test_copy_of_a_cordon_without_an_owner_is_removed(a_cluster: PlanFactory) -> None:
     async with with_operator_rbac(a_cluster()).with_nodes(2).running() as cluster:
         await remove_foreign_slots(cluster)
         held, free = (cluster.get("nodes", name)["metadata"]["uid"] for name in ("n1", "n2"))

@@ -21,7 +21,7 @@ async def delete(cluster: LiveCluster, name: str) -> None:
     await cluster.delete("machines", f"{MACHINE_NAMESPACE}/{name}")
 
 
-async def test_a_machine_set_makes_machines_that_become_nodes(a_cluster: PlanFactory) -> None:
+async def test_machine_set_creates_machines_that_become_nodes(a_cluster: PlanFactory) -> None:
     async with with_openshift(a_cluster()).running() as cluster, machine_api(cluster):
         first, second = await create_machine_set(cluster, "workers", replicas=2)
         found = machine(cluster, first)
@@ -39,7 +39,7 @@ async def test_a_machine_set_makes_machines_that_become_nodes(a_cluster: PlanFac
         )
 
 
-async def test_a_machine_that_is_deleted_is_emptied_ended_and_replaced(a_cluster: PlanFactory) -> None:
+async def test_deleted_machine_is_drained_terminated_and_replaced(a_cluster: PlanFactory) -> None:
     plan = with_openshift(a_cluster())
     async with plan.running() as cluster, machine_api(cluster):
         first, second = await create_machine_set(cluster, "workers", replicas=2)
@@ -51,7 +51,7 @@ async def test_a_machine_that_is_deleted_is_emptied_ended_and_replaced(a_cluster
         assert second in ready_machines(cluster, "workers")
 
 
-async def test_a_hook_holds_the_deletion_before_anything_leaves(a_cluster: PlanFactory) -> None:
+async def test_lifecycle_hook_delays_deletion_before_the_drain(a_cluster: PlanFactory) -> None:
     async with with_openshift(a_cluster()).running() as cluster, machine_api(cluster):
         (name,) = await create_machine_set(cluster, "workers", replicas=1)
         hooks = {"preDrain": [{"name": "MaintenanceHold", "owner": "somebody"}]}
@@ -65,7 +65,7 @@ async def test_a_hook_holds_the_deletion_before_anything_leaves(a_cluster: PlanF
         await cluster.eventually(lambda: name not in machines(cluster))
 
 
-async def test_the_marked_machine_goes_first_when_there_are_too_many(a_cluster: PlanFactory) -> None:
+async def test_marked_machine_is_deleted_first_on_scale_down(a_cluster: PlanFactory) -> None:
     async with with_openshift(a_cluster()).running() as cluster, machine_api(cluster):
         first, second, third = await create_machine_set(cluster, "workers", replicas=3)
         marked = f"{MACHINE_NAMESPACE}/{second}"

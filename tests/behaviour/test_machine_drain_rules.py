@@ -1,4 +1,4 @@
-"""MachineDrainRules and the drain label of pods, whoever drains: an order, a profile."""
+"""MachineDrainRules and the drain label of pods, for drains by NodeMaintenances and by profiles."""
 
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -65,7 +65,7 @@ def a_plan(a_cluster: PlanFactory) -> ClusterPlan:
     return with_operator_rbac(a_cluster()).with_nodes(2).with_invariants(*invariants())
 
 
-async def test_pods_leave_in_the_order_of_the_rules_and_those_that_are_skipped_stay(a_cluster: PlanFactory) -> None:
+async def test_pods_leave_in_rule_order_and_skipped_pods_stay(a_cluster: PlanFactory) -> None:
     pods = pods_on_n1("web", "db", "cache", "vault") + pods_on_n1("pinned", **{DRAIN: "skip"})
     async with a_plan(a_cluster).with_objects(*pods).running() as cluster:
         await annotate_drain_rules(
@@ -81,15 +81,15 @@ async def test_pods_leave_in_the_order_of_the_rules_and_those_that_are_skipped_s
         in_order = ["shop/web", "shop/cache", "shop/db"]
         # A watch of a real server may deliver the end of the last pod after the status that relies on it.
         await cluster.eventually(lambda: _deleted_pods(cluster), becomes=in_order)
-        told = [
+        evicted = [
             write.key
             for write in cluster.history
             if write.key.startswith("shop/") and _is_eviction(write.before, write.after)
         ]
-        assert told == in_order
+        assert evicted == in_order
 
 
-async def test_a_pod_that_is_to_finish_is_waited_for_until_the_rule_is_gone(a_cluster: PlanFactory) -> None:
+async def test_wait_completed_rule_delays_the_pod_until_the_rule_is_removed(a_cluster: PlanFactory) -> None:
     async with a_plan(a_cluster).with_objects(*pods_on_n1("batch", "web")).running() as cluster:
         await annotate_drain_rules(
             cluster, {"name": "jobs", "behavior": "WaitCompleted", "pods": pod_selectors("batch")}
@@ -107,7 +107,9 @@ async def test_a_pod_that_is_to_finish_is_waited_for_until_the_rule_is_gone(a_cl
         assert cluster.pods_on("n1") == []
 
 
-async def test_a_pod_that_does_not_complete_in_time_is_evicted_and_the_status_says_when(a_cluster: PlanFactory) -> None:
+async def test_pod_that_does_not_complete_in_time_is_evicted_and_the_status_has_the_deadline(
+    a_cluster: PlanFactory,
+) -> None:
     async with a_plan(a_cluster).with_objects(*pods_on_n1("batch", "web")).running() as cluster:
         await annotate_drain_rules(
             cluster, {"name": "jobs", "behavior": "WaitCompleted", "pods": pod_selectors("batch")}
@@ -115,24 +117,26 @@ async def test_a_pod_that_does_not_complete_in_time_is_evicted_and_the_status_sa
         cluster.run(run_controller)
         await create_maintenance(cluster, "n1", drain={"waitCompletedTimeout": "3s"})
         await cluster.eventually(lambda: status(cluster).get("drain", {}).get("startTime"))
-        said, started = (
+        reason, started = (
             blocker_reasons(cluster)["shop/batch"],
             datetime.fromisoformat(status(cluster)["drain"]["startTime"]),
         )
-        assert said.startswith("MachineDrainRule jobs waits until the pod has completed; it is evicted at ")
-        until = datetime.fromisoformat(said.removesuffix(" UTC if it has not").rpartition(" evicted at ")[2] + "+00:00")
+        assert reason.startswith("MachineDrainRule jobs waits until the pod has completed; it is evicted at ")
+        until = datetime.fromisoformat(
+            reason.removesuffix(" UTC if it has not").rpartition(" evicted at ")[2] + "+00:00"
+        )
         assert timedelta(seconds=3) <= until - started <= timedelta(seconds=4)
         await wait_for_success(cluster)
         assert cluster.pods_on("n1") == []
-        (told_at,) = [
+        (evicted_at,) = [
             write.written_at
             for write in cluster.history
             if write.key == "shop/batch" and _is_eviction(write.before, write.after)
         ]
-        assert told_at >= until
+        assert evicted_at >= until
 
 
-async def test_rules_that_cannot_be_read_hold_up_pods_until_they_are_repaired(a_cluster: PlanFactory) -> None:
+async def test_invalid_rule_blocks_its_pods_until_it_is_corrected(a_cluster: PlanFactory) -> None:
     async with a_plan(a_cluster).with_objects(*pods_on_n1("web", "odd")).running() as cluster:
         await annotate_drain_rules(cluster, {"name": "odd", "behavior": "Explode", "pods": pod_selectors("odd")})
         cluster.run(run_controller)
@@ -150,7 +154,7 @@ async def test_rules_that_cannot_be_read_hold_up_pods_until_they_are_repaired(a_
         assert cluster.pods_on("n1") == ["shop/odd"]
 
 
-async def test_profiles_keep_to_them_too(a_cluster: PlanFactory, tmp_path: Path) -> None:
+async def test_profiles_apply_machine_drain_rules(a_cluster: PlanFactory, tmp_path: Path) -> None:
     file = tmp_path / "maintenance.yaml"
     file.write_text(PROFILE)
     async with (
@@ -179,7 +183,7 @@ def _deleted_pods(cluster: LiveCluster) -> list[str]:
 
 
 def _is_eviction(before: RawObject | None, after: RawObject | None) -> bool:
-    """Tell whether a write is the one with which a pod was told to go."""
+    """Return whether a write starts the termination of a pod."""
     if before is None or after is None or after["kind"] != "Pod":
         return False
     return "deletionTimestamp" in after["metadata"] and "deletionTimestamp" not in before["metadata"]

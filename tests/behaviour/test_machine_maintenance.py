@@ -40,7 +40,7 @@ from support.platforms.openshift import (
 )
 
 
-async def test_a_record_has_its_machine_replaced(a_cluster: PlanFactory) -> None:
+async def test_record_has_its_machine_replaced(a_cluster: PlanFactory) -> None:
     """Case 1; and the record says when it is over."""
     async with with_openshift(a_cluster()).running() as cluster, machine_api(cluster):
         first, second = await create_machine_set(cluster, "workers", replicas=2)
@@ -55,7 +55,7 @@ async def test_a_record_has_its_machine_replaced(a_cluster: PlanFactory) -> None
         await cluster.eventually(lambda: claimed_machine(cluster, "workers"), becomes="")
 
 
-async def test_a_record_whose_flag_is_true_does_nothing(a_cluster: PlanFactory) -> None:
+async def test_record_that_is_already_scheduled_is_ignored(a_cluster: PlanFactory) -> None:
     """Case 2."""
     async with with_openshift(a_cluster()).running() as cluster, machine_api(cluster):
         (name,) = await create_machine_set(cluster, "workers", replicas=1)
@@ -66,19 +66,19 @@ async def test_a_record_whose_flag_is_true_does_nothing(a_cluster: PlanFactory) 
         assert terminating_machines(cluster) == []
 
 
-async def test_a_record_without_its_machine_says_so_and_stays_quiet(a_cluster: PlanFactory) -> None:
+async def test_record_without_its_machine_is_refused_and_not_rewritten(a_cluster: PlanFactory) -> None:
     """Case 3."""
     async with with_openshift(a_cluster()).running() as cluster, machine_api(cluster):
         cluster.run(run_operator)
         await cluster.create(a_machinemaintenance("gone", "i-0abc"))
         await cluster.eventually(lambda: phase(cluster, "gone"), becomes="Refused")
         assert message(cluster, "gone") == "there is no Machine gone"
-        told = machinemaintenance_of(cluster, "gone")["metadata"]["resourceVersion"]
+        resource_version = machinemaintenance_of(cluster, "gone")["metadata"]["resourceVersion"]
         await cluster.pass_time(seconds=3)
-        assert machinemaintenance_of(cluster, "gone")["metadata"]["resourceVersion"] == told
+        assert machinemaintenance_of(cluster, "gone")["metadata"]["resourceVersion"] == resource_version
 
 
-async def test_a_record_that_is_deleted_is_forgotten(a_cluster: PlanFactory) -> None:
+async def test_deleted_record_is_not_recreated(a_cluster: PlanFactory) -> None:
     """Case 5."""
     async with with_openshift(a_cluster()).running() as cluster, machine_api(cluster):
         cluster.run(run_operator)
@@ -88,7 +88,7 @@ async def test_a_record_that_is_deleted_is_forgotten(a_cluster: PlanFactory) -> 
         assert not cluster.by_key(PLURAL)
 
 
-async def test_another_instance_of_the_same_name_is_left_alone(a_cluster: PlanFactory) -> None:
+async def test_record_of_another_instance_with_the_same_machine_name_is_refused(a_cluster: PlanFactory) -> None:
     async with with_openshift(a_cluster()).running() as cluster, machine_api(cluster):
         (name,) = await create_machine_set(cluster, "workers", replicas=1)
         cluster.run(run_operator)
@@ -99,7 +99,7 @@ async def test_another_instance_of_the_same_name_is_left_alone(a_cluster: PlanFa
         await cluster.eventually(lambda: warning_reasons(cluster, name), becomes=["InstanceMismatch"])
 
 
-async def test_a_machine_that_nobody_would_make_again_is_left_alone(a_cluster: PlanFactory) -> None:
+async def test_machine_without_an_owner_is_not_replaced(a_cluster: PlanFactory) -> None:
     async with with_openshift(a_cluster()).running() as cluster, machine_api(cluster):
         (name,) = await create_machine_set(cluster, "workers", replicas=1)
         await cluster.patch("machines", f"{MACHINE_NAMESPACE}/{name}", metadata={"ownerReferences": None})
@@ -111,7 +111,7 @@ async def test_a_machine_that_nobody_would_make_again_is_left_alone(a_cluster: P
         assert name not in terminating_machines(cluster)
 
 
-async def test_records_elsewhere_are_not_looked_at(a_cluster: PlanFactory) -> None:
+async def test_records_in_other_namespaces_are_ignored(a_cluster: PlanFactory) -> None:
     async with with_openshift(a_cluster()).running() as cluster, machine_api(cluster):
         (name,) = await create_machine_set(cluster, "workers", replicas=1)
         cluster.run(run_operator)
@@ -123,7 +123,7 @@ async def test_records_elsewhere_are_not_looked_at(a_cluster: PlanFactory) -> No
         }
 
 
-async def test_all_namespaces_can_be_asked_for(a_cluster: PlanFactory) -> None:
+async def test_empty_namespace_setting_watches_all_namespaces(a_cluster: PlanFactory) -> None:
     async with with_openshift(a_cluster()).running() as cluster, machine_api(cluster):
         (name,) = await create_machine_set(cluster, "workers", replicas=1)
         cluster.run(machinemaintenance_operator(namespace=""))
@@ -131,7 +131,7 @@ async def test_all_namespaces_can_be_asked_for(a_cluster: PlanFactory) -> None:
         await cluster.eventually(lambda: name in terminating_machines(cluster))
 
 
-async def test_machines_of_a_set_are_replaced_one_after_the_other(a_cluster: PlanFactory) -> None:
+async def test_machines_of_a_set_are_replaced_one_at_a_time(a_cluster: PlanFactory) -> None:
     """Case 17: the next goes when the node of the one before is Ready."""
     async with with_openshift(a_cluster()).running() as cluster, machine_api(cluster):
         old = await create_machine_set(cluster, "workers", replicas=3)
@@ -144,7 +144,7 @@ async def test_machines_of_a_set_are_replaced_one_after_the_other(a_cluster: Pla
 
 
 @pytest.mark.parametrize("word", ["[Completed]", "[Canceled]"])
-async def test_an_event_that_is_over_closes_its_record(a_cluster: PlanFactory, word: str) -> None:
+async def test_completed_or_cancelled_event_closes_its_record(a_cluster: PlanFactory, word: str) -> None:
     """Case 15."""
     async with with_openshift(a_cluster()).running() as cluster, machine_api(cluster):
         (name,) = await create_machine_set(cluster, "workers", replicas=1)
@@ -157,7 +157,7 @@ async def test_an_event_that_is_over_closes_its_record(a_cluster: PlanFactory, w
         assert terminating_machines(cluster) == []
 
 
-async def test_two_events_of_one_instance_have_it_replaced_once(a_cluster: PlanFactory) -> None:
+async def test_two_events_of_one_instance_replace_it_once(a_cluster: PlanFactory) -> None:
     """Case 20."""
     async with with_openshift(a_cluster()).running() as cluster, machine_api(cluster):
         old = await create_machine_set(cluster, "workers", replicas=2)
@@ -173,7 +173,7 @@ async def test_two_events_of_one_instance_have_it_replaced_once(a_cluster: PlanF
         assert len(machines(cluster)) == 2
 
 
-async def test_a_new_event_after_one_that_is_over_is_seen_to(a_cluster: PlanFactory) -> None:
+async def test_new_event_after_a_completed_one_is_processed(a_cluster: PlanFactory) -> None:
     """Case 21: the old record has the old name, and stays."""
     async with with_openshift(a_cluster()).running() as cluster, machine_api(cluster):
         (name,) = await create_machine_set(cluster, "workers", replicas=1)
@@ -185,7 +185,7 @@ async def test_a_new_event_after_one_that_is_over_is_seen_to(a_cluster: PlanFact
         await wait_until_completed(cluster, f"{name}-new")
 
 
-async def test_with_a_surge_another_machine_is_ready_first(a_cluster: PlanFactory) -> None:
+async def test_surge_makes_another_machine_ready_first(a_cluster: PlanFactory) -> None:
     async with with_openshift(a_cluster()).running() as cluster, machine_api(cluster):
         old = await create_machine_set(cluster, "workers", replicas=2)
         cluster.run(machinemaintenance_operator(ReplacementPolicy(surge=True)))
@@ -199,7 +199,7 @@ async def test_with_a_surge_another_machine_is_ready_first(a_cluster: PlanFactor
         assert old[1] in ready_machines(cluster)
 
 
-async def test_a_surge_that_is_called_off_is_taken_back(a_cluster: PlanFactory) -> None:
+async def test_cancelled_surge_is_scaled_down(a_cluster: PlanFactory) -> None:
     async with with_openshift(a_cluster()).running() as cluster, machine_api(cluster):
         old = await create_machine_set(cluster, "workers", replicas=2)
         cluster.run(machinemaintenance_operator(ReplacementPolicy(surge=True)))

@@ -40,7 +40,7 @@ async def a_client(cluster: ClusterBackend) -> Client:
     return client
 
 
-async def test_the_sample_is_accepted_and_read(cluster: ClusterBackend) -> None:
+async def test_sample_is_accepted_and_decoded(cluster: ClusterBackend) -> None:
     """Case 13."""
     client = await a_client(cluster)
     made = await client.create(MACHINE_MAINTENANCES, SAMPLE, namespace=NAMESPACE)
@@ -49,7 +49,7 @@ async def test_the_sample_is_accepted_and_read(cluster: ClusterBackend) -> None:
     assert (made.spec.machineid, made.spec.machinelink) == ("i-0fedcba9876543210", "prod-7h2kd-worker-eu-west-1a-x9q4r")
 
 
-async def test_the_new_fields_are_optional_and_kept(cluster: ClusterBackend) -> None:
+async def test_new_fields_are_optional_and_stored(cluster: ClusterBackend) -> None:
     client = await a_client(cluster)
     more = {"notbefore": "2026-05-25T06:00:00Z", "notbeforedeadline": "2026-06-01T06:00:00Z", "description": "degraded"}
     body = SAMPLE | {"spec": SAMPLE["spec"] | more}
@@ -58,7 +58,7 @@ async def test_the_new_fields_are_optional_and_kept(cluster: ClusterBackend) -> 
     assert (made.spec.notafter, made.spec.description) == (None, "degraded")
 
 
-async def test_the_status_is_written_apart_from_the_specification(cluster: ClusterBackend) -> None:
+async def test_status_is_written_separately_from_the_spec(cluster: ClusterBackend) -> None:
     client = await a_client(cluster)
     await client.create(MACHINE_MAINTENANCES, SAMPLE, namespace=NAMESPACE)
     patch = merge_patch({"status": {"phase": "Waiting", "machineUID": "u"}, "spec": {"maintenancescheduled": True}})
@@ -69,7 +69,7 @@ async def test_the_status_is_written_apart_from_the_specification(cluster: Clust
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "field"),
     [
         pytest.param({"machinelink": None}, "machinelink", id="no machine"),
         pytest.param({"machineid": None}, "machineid", id="no instance"),
@@ -77,10 +77,8 @@ async def test_the_status_is_written_apart_from_the_specification(cluster: Clust
         pytest.param({"notbefore": "tomorrow"}, "notbefore", id="no instant"),
     ],
 )
-async def test_what_makes_no_sense_is_refused_by_the_field(
-    cluster: ClusterBackend, change: RawObject, told: str
-) -> None:
+async def test_invalid_field_is_refused_by_name(cluster: ClusterBackend, change: RawObject, field: str) -> None:
     client = await a_client(cluster)
     spec = {key: value for key, value in (SAMPLE["spec"] | change).items() if value is not None}
-    with pytest.raises(Invalid, match=told):
+    with pytest.raises(Invalid, match=field):
         await client.create(MACHINE_MAINTENANCES, SAMPLE | {"spec": spec}, namespace=NAMESPACE)

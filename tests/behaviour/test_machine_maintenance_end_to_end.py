@@ -42,8 +42,10 @@ def operator(cloud: AwsCloud) -> Program:
     """Return the whole operator, which asks this cloud about all instances every two seconds."""
 
     def sources(client: Client, nodes: Informer[Node]) -> list[AwsEventSource]:
-        how = AwsSettings(poll_interval=POLL_INTERVAL)
-        return [AwsEventSource(ec2=cloud, auto_scaling=cloud, sqs=None, client=client, nodes=nodes, settings=how)]
+        aws_settings = AwsSettings(poll_interval=POLL_INTERVAL)
+        return [
+            AwsEventSource(ec2=cloud, auto_scaling=cloud, sqs=None, client=client, nodes=nodes, settings=aws_settings)
+        ]
 
     async def program(client: Client) -> None:
         settings = OperatorSettings(namespace=SERVICE_ACCOUNT[0], identity="operator_1")
@@ -53,12 +55,12 @@ def operator(cloud: AwsCloud) -> Program:
 
 
 def notice_phase(cluster: LiveCluster, event: str) -> str:
-    """Return how the notice of an event stands."""
+    """Return the phase of an event's notice."""
     found = cluster.by_key(MAINTENANCE_NOTICES.plural).get(f"aws-{event}", {})
     return str(found.get("status", {}).get("phase", ""))
 
 
-async def test_from_an_event_of_aws_to_the_new_node(a_cluster: PlanFactory) -> None:
+async def test_aws_event_leads_to_a_replaced_node(a_cluster: PlanFactory) -> None:
     rights = operator_manifests.role_objects(Installation(image="example/haulout", machines=True))
     plan = with_openshift(with_nodemaintenance_crd(a_cluster())).with_rbac(*rights)
     async with plan.running() as cluster, machine_api(cluster):
@@ -92,7 +94,7 @@ async def test_from_an_event_of_aws_to_the_new_node(a_cluster: PlanFactory) -> N
         await cluster.eventually(lambda: cluster.ready_pod_count("shop/cart"), becomes=3)
         await cluster.eventually(lambda: notice_phase(cluster, event) in ("Completed", "Cancelled"))
 
-        # Nobody else was touched: an event that is over is no reason, and a reboot none to replace a Machine.
+        # No other Machine was touched: neither an ended event nor a reboot replaces a Machine.
         assert {second, third} <= set(machines(cluster))
         assert list(cluster.by_key(PLURAL)) == [f"{NAMESPACE}/{record}"]
         assert notice_phase(cluster, over) in ("", "Completed")

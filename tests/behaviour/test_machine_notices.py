@@ -1,4 +1,4 @@
-"""From what a cloud says to the end of the Machine; and Machines of the control plane.
+"""From the notice of a cloud to the replacement of the Machine; and Machines of the control plane.
 
 The numbers in docstrings are those of the acceptance cases in the specification.
 """
@@ -47,7 +47,7 @@ from support.platforms.openshift import (
 )
 
 
-async def test_an_event_becomes_a_record_and_its_machine_is_replaced(a_cluster: PlanFactory) -> None:
+async def test_event_becomes_a_record_and_its_machine_is_replaced(a_cluster: PlanFactory) -> None:
     """Case 6."""
     async with with_openshift(a_cluster()).running() as cluster, machine_api(cluster):
         first, second = await create_machine_set(cluster, "workers", replicas=2)
@@ -66,7 +66,7 @@ async def test_an_event_becomes_a_record_and_its_machine_is_replaced(a_cluster: 
         assert len(cluster.by_key(PLURAL)) == 1
 
 
-async def test_an_event_of_nobody_makes_no_record(a_cluster: PlanFactory) -> None:
+async def test_event_of_an_unknown_instance_creates_no_record(a_cluster: PlanFactory) -> None:
     """Cases 7, 18: and holds up no other."""
     async with with_openshift(a_cluster()).running() as cluster, machine_api(cluster):
         (name,) = await create_machine_set(cluster, "workers", replicas=1)
@@ -78,7 +78,7 @@ async def test_an_event_of_nobody_makes_no_record(a_cluster: PlanFactory) -> Non
         assert list(cluster.by_key(PLURAL)) == [f"{NAMESPACE}/mm-{name}-2"]
 
 
-async def test_each_of_the_five_codes_makes_a_record_and_no_other(a_cluster: PlanFactory) -> None:
+async def test_only_the_five_event_codes_create_records(a_cluster: PlanFactory) -> None:
     """Case 8."""
     async with with_openshift(a_cluster()).running() as cluster, machine_api(cluster):
         (name,) = await create_machine_set(cluster, "workers", replicas=1)
@@ -90,7 +90,7 @@ async def test_each_of_the_five_codes_makes_a_record_and_no_other(a_cluster: Pla
         assert sorted(item["spec"]["eventcode"] for item in cluster.by_key(PLURAL).values()) == sorted(EVENT_CODES)
 
 
-async def test_a_record_that_is_there_is_not_written_over(a_cluster: PlanFactory) -> None:
+async def test_existing_record_is_not_overwritten(a_cluster: PlanFactory) -> None:
     """Case 9: the Machine Maintenance Operator has made it, under its own name."""
     async with with_openshift(a_cluster()).running() as cluster, machine_api(cluster):
         (name,) = await create_machine_set(cluster, "workers", replicas=1)
@@ -105,17 +105,17 @@ async def test_a_record_that_is_there_is_not_written_over(a_cluster: PlanFactory
 
 
 @pytest.mark.parametrize("stage", [NoticeStage.ENDED, NoticeStage.CANCELLED])
-async def test_an_event_that_is_over_leaves_the_machine_alone(a_cluster: PlanFactory, stage: NoticeStage) -> None:
+async def test_ended_event_does_not_replace_the_machine(a_cluster: PlanFactory, stage: NoticeStage) -> None:
     """Case 15."""
     async with with_openshift(a_cluster()).running() as cluster, machine_api(cluster):
         (name,) = await create_machine_set(cluster, "workers", replicas=1)
         cluster.run(machine_notice_operator(replacement_policy=ReplacementPolicy(lead=timedelta(hours=1))))
         await report_event(cluster, name, event="instance-event-over", stage=stage)
         await report_event(cluster, name)
-        told = object_name(name, EVENT)
-        await cluster.eventually(lambda: phase(cluster, told), becomes="Planned")
+        record = object_name(name, EVENT)
+        await cluster.eventually(lambda: phase(cluster, record), becomes="Planned")
         await report_event(cluster, name, stage=stage)
-        await cluster.eventually(lambda: phase(cluster, told), becomes="Cancelled")
+        await cluster.eventually(lambda: phase(cluster, record), becomes="Cancelled")
         assert len(cluster.by_key(PLURAL)) == 1
         assert terminating_machines(cluster) == []
 
@@ -124,7 +124,7 @@ async def test_an_event_that_is_over_leaves_the_machine_alone(a_cluster: PlanFac
 
 
 def deletion_times(history: list[Write]) -> dict[str, datetime]:
-    """Return when each Machine was told to go."""
+    """Return when the deletion of each Machine was requested."""
     found: dict[str, datetime] = {}
     for write in history:
         if write.kind.plural == "machines" and "deletionTimestamp" in (write.after or {}).get("metadata", {}):
@@ -132,7 +132,7 @@ def deletion_times(history: list[Write]) -> dict[str, datetime]:
     return found
 
 
-async def test_a_machine_goes_in_the_window_and_before_the_cloud_begins(a_cluster: PlanFactory) -> None:
+async def test_machine_is_deleted_in_a_window_before_the_event_starts(a_cluster: PlanFactory) -> None:
     """Cases 14, 22: also when the event is moved."""
     plan = a_cluster()
     if plan.control_plane is not None:
@@ -150,21 +150,21 @@ async def test_a_machine_goes_in_the_window_and_before_the_cloud_begins(a_cluste
         )
         today = cluster.clock.now().replace(minute=0, second=0, microsecond=0)
         await report_event(cluster, name, start=today.replace(hour=14))
-        told = object_name(name, EVENT)
-        await cluster.eventually(lambda: phase(cluster, told), becomes="Planned")
+        record = object_name(name, EVENT)
+        await cluster.eventually(lambda: phase(cluster, record), becomes="Planned")
         await report_event(cluster, name, start=today.replace(hour=17))
         await cluster.pass_time(hours=7)
         (at,) = deletion_times(list(cluster.history)).values()
         assert (at.date(), at.hour) == (today.date(), 15)
 
 
-async def test_a_machine_without_an_instance_is_waited_for_and_holds_up_no_other(a_cluster: PlanFactory) -> None:
+async def test_machine_without_an_instance_is_waited_for_without_delaying_others(a_cluster: PlanFactory) -> None:
     """Case 19."""
     plan = a_cluster()
     if plan.control_plane is not None:
         pytest.skip("it takes minutes")
-    paces = MachineApiDelays(instance=timedelta(minutes=5), node_join=timedelta(minutes=6))
-    async with with_openshift(plan).running() as cluster, machine_api(cluster, paces=paces):
+    delays = MachineApiDelays(instance=timedelta(minutes=5), node_join=timedelta(minutes=6))
+    async with with_openshift(plan).running() as cluster, machine_api(cluster, delays=delays):
         (name,) = await create_machine_set(cluster, "workers", replicas=1)
         await cluster.create(a_machine_set("late", replicas=1))
         await cluster.eventually(lambda: len(machines(cluster, "late")), becomes=1)
@@ -190,7 +190,7 @@ async def test_a_machine_without_an_instance_is_waited_for_and_holds_up_no_other
 # The control plane
 
 
-async def test_of_the_control_plane_one_goes_at_a_time(a_cluster: PlanFactory) -> None:
+async def test_control_plane_machines_are_replaced_one_at_a_time(a_cluster: PlanFactory) -> None:
     """Case 16."""
     async with with_openshift(a_cluster()).running() as cluster, machine_api(cluster):
         old = await create_control_plane(cluster)
@@ -203,7 +203,7 @@ async def test_of_the_control_plane_one_goes_at_a_time(a_cluster: PlanFactory) -
         await cluster.eventually(lambda: len(ready_machines(cluster)), becomes=3, within=REPLACEMENT_TIMEOUT)
 
 
-async def test_without_anybody_who_makes_another_the_control_plane_is_left_alone(a_cluster: PlanFactory) -> None:
+async def test_control_plane_machine_is_kept_without_an_active_machine_set(a_cluster: PlanFactory) -> None:
     """Case 16: with a warning."""
     async with with_openshift(a_cluster()).running() as cluster, machine_api(cluster):
         (name, *_) = await create_control_plane(cluster)
@@ -215,17 +215,17 @@ async def test_without_anybody_who_makes_another_the_control_plane_is_left_alone
         assert terminating_machines(cluster) == []
 
 
-async def test_while_a_node_of_the_control_plane_is_not_well_none_goes(a_cluster: PlanFactory) -> None:
+async def test_control_plane_machine_is_kept_while_another_is_unhealthy(a_cluster: PlanFactory) -> None:
     """Case 16: with a warning; and it goes when they are well again."""
     async with with_openshift(a_cluster()).running() as cluster, machine_api(cluster):
         first, second, _ = await create_control_plane(cluster)
-        sick = str(cluster.get("machines", f"{MACHINE_NAMESPACE}/{second}")["status"]["nodeRef"]["name"])
-        cluster.kubelets.set_not_ready(sick, "the disk is broken")
+        unready_node = str(cluster.get("machines", f"{MACHINE_NAMESPACE}/{second}")["status"]["nodeRef"]["name"])
+        cluster.kubelets.set_not_ready(unready_node, "the disk is broken")
         await cluster.eventually(lambda: second not in ready_machines(cluster))
         cluster.run(machinemaintenance_operator())
         await create_machinemaintenance(cluster, first)
         await cluster.eventually(lambda: warning_reasons(cluster, first), becomes=["ControlPlaneUnhealthy"])
-        assert f"{sick} is not Ready" in message(cluster, first)
+        assert f"{unready_node} is not Ready" in message(cluster, first)
         assert terminating_machines(cluster) == []
-        cluster.kubelets.set_not_ready(sick, "")
+        cluster.kubelets.set_not_ready(unready_node, "")
         await cluster.eventually(lambda: terminating_machines(cluster), becomes=[first])

@@ -1,4 +1,4 @@
-"""Machines are replaced with exactly the permissions that are declared: all works, and nothing is granted in vain."""
+"""Machines are replaced with exactly the declared permissions: all works, and every permission is used."""
 
 from haulout.api.machinemaintenance import object_name
 from haulout.controllers.machines.permissions import permissions
@@ -17,11 +17,11 @@ from support.platforms.openshift import (
     with_openshift,
 )
 
-# When two write at once, and when something is told again and again.
+# Used only after write conflicts, and for repeated Events.
 RARELY_USED = ("get machinemaintenances", "patch events")
 
 
-async def test_what_is_declared_is_what_is_needed(a_cluster: PlanFactory) -> None:
+async def test_declared_permissions_are_sufficient_and_all_used(a_cluster: PlanFactory) -> None:
     needed = rbac.without_redundant(permissions())
     namespace, name = SERVICE_ACCOUNT
     subject = {"kind": "ServiceAccount", "namespace": namespace, "name": name}

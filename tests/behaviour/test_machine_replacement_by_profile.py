@@ -64,7 +64,7 @@ def loaded(file: Path) -> Configuration:
 
 
 def a_replacement_plan(a_cluster: PlanFactory, file: Path) -> ClusterPlan:
-    """Return a cluster of OpenShift in which the operator may do what is shipped, and no more."""
+    """Return the plan of an OpenShift cluster in which the operator has exactly the shipped permissions."""
     wanted = Installation(image="example/haulout", configuration=loaded(file), machines=True)
     return with_openshift(with_nodemaintenance_crd(a_cluster())).with_rbac(*operator_manifests.role_objects(wanted))
 
@@ -77,26 +77,26 @@ async def request_maintenance(cluster: LiveCluster, *nodes: str) -> None:
 
 
 class ReportedErrors:
-    """What the operator says about profiles."""
+    """The errors that the operator reports about profiles."""
 
     def __init__(self) -> None:
-        self.lives: list[ProfilesComponent] = []
+        self.components: list[ProfilesComponent] = []
 
     def __call__(self, part: str) -> bool:
-        """Tell whether an error is told that has this in it."""
-        controller = self.lives[-1].controller if self.lives else None
+        """Return whether a reported error contains this text."""
+        controller = self.components[-1].controller if self.components else None
         known = () if controller is None else tuple(controller.statuses.all())
         return any(part in report.error for item in known for report in item.reports)
 
 
-async def test_each_node_of_a_profile_is_replaced_one_at_a_time(a_cluster: PlanFactory, file: Path) -> None:
+async def test_nodes_of_a_profile_are_replaced_one_at_a_time(a_cluster: PlanFactory, file: Path) -> None:
     async with a_replacement_plan(a_cluster, file).running() as cluster, machine_api(cluster):
         old = await create_machine_set(cluster, "workers", replicas=2)
-        asked = {name: (instance_of(cluster, name), node_of(cluster, name)) for name in old}
+        replaced = {name: (instance_of(cluster, name), node_of(cluster, name)) for name in old}
         cluster.run(operator_with_profiles(file))
-        await request_maintenance(cluster, *(node for _, node in asked.values()))
+        await request_maintenance(cluster, *(node for _, node in replaced.values()))
         await cluster.eventually(lambda: len(cluster.by_key(PLURAL)), becomes=2)
-        for name, (instance, node) in asked.items():
+        for name, (instance, node) in replaced.items():
             spec = cluster.get(PLURAL, f"{RECORDS}/mm-{name}-profile-os-{instance}")["spec"]
             assert (spec["machineid"], spec["machinelink"]) == (instance, name)
             assert spec["description"] == f"profile os replaces node {node}"
@@ -106,7 +106,7 @@ async def test_each_node_of_a_profile_is_replaced_one_at_a_time(a_cluster: PlanF
         assert len(cluster.by_key(PLURAL)) == 2
 
 
-async def test_another_machine_may_come_first(a_cluster: PlanFactory, file: Path) -> None:
+async def test_surge_makes_another_machine_ready_first(a_cluster: PlanFactory, file: Path) -> None:
     configure(file, "{surge: true}")
     async with a_replacement_plan(a_cluster, file).running() as cluster, machine_api(cluster):
         (name,) = await create_machine_set(cluster, "workers", replicas=1)
@@ -116,20 +116,20 @@ async def test_another_machine_may_come_first(a_cluster: PlanFactory, file: Path
         await cluster.eventually(lambda: len(machines(cluster)), becomes=1, within=REPLACEMENT_TIMEOUT)
 
 
-async def test_a_node_without_a_machine_stays_and_the_profile_says_why(a_cluster: PlanFactory, file: Path) -> None:
+async def test_node_without_a_machine_stays_and_the_profile_reports_why(a_cluster: PlanFactory, file: Path) -> None:
     async with a_replacement_plan(a_cluster, file).with_nodes(1).running() as cluster:
-        told = ReportedErrors()
-        cluster.run(operator_with_profiles(file, on_started=told.lives.append))
+        reported_errors = ReportedErrors()
+        cluster.run(operator_with_profiles(file, on_started=reported_errors.components.append))
         await request_maintenance(cluster, "n1")
-        await cluster.eventually(lambda: told("node n1 has no Machine"))
+        await cluster.eventually(lambda: reported_errors("node n1 has no Machine"))
         assert state(cluster, "n1") == REQUIRED
         configure(file, "{required: false}")
         await cluster.eventually(partial(state, cluster, "n1"), becomes=IN_MAINTENANCE)
         assert cluster.by_key(PLURAL) == {}
 
 
-async def test_a_machine_that_a_person_keeps_is_not_asked_for_again(a_cluster: PlanFactory, file: Path) -> None:
-    """The record is called off before it is its turn; the profile comes by once more, and says why it waits."""
+async def test_machine_with_a_cancelled_record_is_not_requested_again(a_cluster: PlanFactory, file: Path) -> None:
+    """The record is cancelled before its turn; the profile reports why it waits."""
     async with a_replacement_plan(a_cluster, file).running() as cluster, machine_api(cluster):
         first, second = await create_machine_set(cluster, "workers", replicas=2)
         await cluster.delete("machines", f"{MACHINE_NAMESPACE}/{second}")
@@ -148,11 +148,11 @@ async def test_a_machine_that_a_person_keeps_is_not_asked_for_again(a_cluster: P
                 },
             }
         )
-        told = ReportedErrors()
-        cluster.run(operator_with_profiles(file, on_started=told.lives.append))
+        reported_errors = ReportedErrors()
+        cluster.run(operator_with_profiles(file, on_started=reported_errors.components.append))
         await request_maintenance(cluster, node)
-        said = "was cancelled (the cloud says: [Canceled] we need it): delete it to replace the Machine"
-        await cluster.eventually(lambda: told(said))
+        expected = "was cancelled (the cloud says: [Canceled] we need it): delete it to replace the Machine"
+        await cluster.eventually(lambda: reported_errors(expected))
         assert first not in terminating_machines(cluster)
         await cluster.delete(PLURAL, key)
         await cluster.eventually(lambda: first in terminating_machines(cluster), within=REPLACEMENT_TIMEOUT)

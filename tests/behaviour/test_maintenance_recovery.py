@@ -31,18 +31,18 @@ budget: [{max: 1}]
 
 
 def with_pinned_deployment(plan: ClusterPlan) -> ClusterPlan:
-    """Run a Deployment that wants node n1."""
+    """Add a Deployment that requires node n1."""
     pods = {"nodeSelector": {"kubernetes.io/hostname": "n1"}}
     return plan.with_nodes(2).with_deployment("shop/cart", replicas=1, pods=pods)
 
 
 async def set_foreign_hostname(cluster: LiveCluster, name: str = "elsewhere") -> None:
-    """Let node n1 say that it is another host, so that the Deployment finds none that it wants."""
+    """Change the hostname label of node n1, so that the Deployment cannot be scheduled."""
     await cluster.patch("nodes", "n1", metadata={"labels": {"kubernetes.io/hostname": name}})
 
 
 async def start_recovery(cluster: LiveCluster, **recovery: str) -> None:
-    """Order a maintenance of node n1, end it, and see it wait for the Deployment."""
+    """Maintain node n1, and end the maintenance while the Deployment cannot be scheduled."""
     await create_maintenance(cluster, "n1", recovery=recovery)
     await wait_for_success(cluster)
     await set_foreign_hostname(cluster)
@@ -50,11 +50,11 @@ async def start_recovery(cluster: LiveCluster, **recovery: str) -> None:
 
 
 async def wait_until_waiting(cluster: LiveCluster) -> None:
-    """Wait until the maintenance says that it waits for the Deployment."""
+    """Wait until the maintenance waits for the Deployment."""
     await cluster.eventually(lambda: last_error(cluster).startswith(NOT_RECOVERED), within=timedelta(minutes=2))
 
 
-async def test_it_uncordons_the_node_and_ends_when_workloads_are_available(a_cluster: PlanFactory) -> None:
+async def test_recovery_uncordons_the_node_and_ends_when_workloads_are_available(a_cluster: PlanFactory) -> None:
     async with (
         with_pinned_deployment(with_operator_rbac(a_cluster())).with_invariants(*invariants()).running() as cluster
     ):
@@ -72,7 +72,7 @@ async def test_it_uncordons_the_node_and_ends_when_workloads_are_available(a_clu
         await cluster.eventually(lambda: "WorkloadsRecovered" in event_reasons(cluster))
 
 
-async def test_a_successor_waits_for_the_same_workloads(a_cluster: PlanFactory) -> None:
+async def test_recovery_continues_with_the_same_workloads_after_a_restart(a_cluster: PlanFactory) -> None:
     async with (
         with_pinned_deployment(with_operator_rbac(a_cluster())).with_invariants(*invariants()).running() as cluster
     ):
@@ -92,7 +92,7 @@ async def test_a_successor_waits_for_the_same_workloads(a_cluster: PlanFactory) 
         assert is_released(cluster, "n1")
 
 
-async def test_it_never_waits_longer_than_it_was_told_to(a_cluster: PlanFactory) -> None:
+async def test_recovery_ends_at_its_timeout(a_cluster: PlanFactory) -> None:
     async with (
         with_pinned_deployment(with_operator_rbac(a_cluster())).with_invariants(*invariants()).running() as cluster
     ):
@@ -103,7 +103,7 @@ async def test_it_never_waits_longer_than_it_was_told_to(a_cluster: PlanFactory)
         await cluster.eventually(lambda: "RecoveryTimedOut" in event_reasons(cluster))
 
 
-async def test_it_ends_at_once_when_nobody_asks_for_recovery_any_more(a_cluster: PlanFactory) -> None:
+async def test_recovery_ends_when_the_field_is_removed(a_cluster: PlanFactory) -> None:
     async with (
         with_pinned_deployment(with_operator_rbac(a_cluster())).with_invariants(*invariants()).running() as cluster
     ):
@@ -115,7 +115,7 @@ async def test_it_ends_at_once_when_nobody_asks_for_recovery_any_more(a_cluster:
         assert is_released(cluster, "n1")
 
 
-async def test_another_maintenance_of_the_node_does_not_wait(a_cluster: PlanFactory) -> None:
+async def test_another_maintenance_of_the_node_ends_the_recovery(a_cluster: PlanFactory) -> None:
     async with with_pinned_deployment(with_operator_rbac(a_cluster())).running() as cluster:
         cluster.run(run_controller)
         await start_recovery(cluster)
@@ -126,7 +126,7 @@ async def test_another_maintenance_of_the_node_does_not_wait(a_cluster: PlanFact
         assert annotation(cluster, "n1", RECOVERING_ANNOTATION) is None
 
 
-async def test_without_the_field_it_ends_as_ever(a_cluster: PlanFactory) -> None:
+async def test_maintenance_without_recovery_ends_at_once(a_cluster: PlanFactory) -> None:
     async with (
         with_pinned_deployment(with_operator_rbac(a_cluster())).with_invariants(*invariants()).running() as cluster
     ):
@@ -140,7 +140,7 @@ async def test_without_the_field_it_ends_as_ever(a_cluster: PlanFactory) -> None
         assert not any(RECOVERING_ANNOTATION in str(write.after) for write in cluster.history)
 
 
-async def test_the_budget_waits_for_recovery(a_cluster: PlanFactory, tmp_path: Path) -> None:
+async def test_budget_slot_is_kept_until_recovery(a_cluster: PlanFactory, tmp_path: Path) -> None:
     async with with_pinned_deployment(with_operator_rbac(a_cluster())).running() as cluster:
         cluster.run(operator_with_profiles(a_configuration_file(tmp_path, BUDGET)))
         await start_recovery(cluster)

@@ -58,7 +58,7 @@ async def bare_metal(cluster: ClusterBackend) -> AsyncIterator[BareMetalCluster]
 
 @pytest.fixture
 async def hub(cluster: ClusterBackend) -> Client:
-    """Return the client of who sees to hosts."""
+    """Return the client of the Metal3 controller."""
     return await cluster.client_of(USER)
 
 
@@ -67,7 +67,7 @@ async def assert_stays_on(bare_metal: BareMetalCluster) -> None:
     assert not await bare_metal.is_powered_off()
 
 
-async def test_a_host_is_off_from_the_approval_until_it_is_taken_back(
+async def test_host_is_powered_off_from_approval_until_its_withdrawal(
     bare_metal: BareMetalCluster, hub: Client
 ) -> None:
     """Cases 14, 15 and 16."""
@@ -90,14 +90,14 @@ async def test_a_host_is_off_from_the_approval_until_it_is_taken_back(
         )
 
 
-async def test_a_host_stays_on_until_its_node_is_cordoned_and_that_is_told(
+async def test_host_stays_on_until_its_node_is_cordoned_and_an_event_explains_it(
     bare_metal: BareMetalCluster, hub: Client
 ) -> None:
     await bare_metal.create(a_host(), a_machine())
     async with bare_metal.running_controller(hub):
         await bare_metal.approve()
-        waits = f"node {NODE} of Machine {bare_metal.namespace}/m1 is not cordoned"
-        note = f"BareMetalHost {bare_metal.namespace}/{HOST} is not powered off yet: {waits}"
+        reason = f"node {NODE} of Machine {bare_metal.namespace}/m1 is not cordoned"
+        note = f"BareMetalHost {bare_metal.namespace}/{HOST} is not powered off yet: {reason}"
         await bare_metal.eventually(bare_metal.event_notes, becomes=[note])
         await assert_stays_on(bare_metal)
         await bare_metal.cordon()
@@ -107,7 +107,7 @@ async def test_a_host_stays_on_until_its_node_is_cordoned_and_that_is_told(
         assert await bare_metal.is_powered_off(), "somebody may have their hands in it"
 
 
-async def test_what_is_there_of_others_is_never_touched(bare_metal: BareMetalCluster, hub: Client) -> None:
+async def test_annotations_of_others_are_kept(bare_metal: BareMetalCluster, hub: Client) -> None:
     """Case 19."""
     foreign = {FOREIGN_REBOOT: '{"mode":"hard"}', REBOOT_ANNOTATION: "", "inspect.metal3.io": "disabled"}
     await bare_metal.create(a_host(meta={"annotations": foreign}), a_machine())
@@ -119,7 +119,7 @@ async def test_what_is_there_of_others_is_never_touched(bare_metal: BareMetalClu
         await bare_metal.eventually(bare_metal.annotations, becomes=foreign)
 
 
-async def test_a_host_is_on_again_when_its_machine_is_deleted_while_approved(
+async def test_host_is_powered_on_when_its_approved_machine_is_deleted(
     bare_metal: BareMetalCluster, hub: Client
 ) -> None:
     """Case 29: as soon as the deletion has begun, since pods cannot end on a node that is off."""
@@ -132,7 +132,7 @@ async def test_a_host_is_on_again_when_its_machine_is_deleted_while_approved(
         await bare_metal.eventually(bare_metal.is_powered_off, becomes=False)
 
 
-async def test_what_was_left_behind_while_nobody_looked_is_swept_up(bare_metal: BareMetalCluster, hub: Client) -> None:
+async def test_leftover_power_off_annotations_are_removed_at_start(bare_metal: BareMetalCluster, hub: Client) -> None:
     """Case 29: one Machine is gone, another has lost its host to a third."""
     left = {"annotations": {OUR_REBOOT_ANNOTATION: "", FOREIGN_REBOOT: ""}}
     other = a_machine("m2", host="rack7-u13", labels={ENABLED: "true", MAINTENANCE: "approved"})
@@ -140,12 +140,12 @@ async def test_what_was_left_behind_while_nobody_looked_is_swept_up(bare_metal: 
     async with bare_metal.running_controller(hub):
         await bare_metal.eventually(lambda: bare_metal.annotations(HOST), becomes={FOREIGN_REBOOT: ""})
         await bare_metal.eventually(lambda: bare_metal.annotations("rack7-u13"), becomes={FOREIGN_REBOOT: ""})
-        why = f"it is used by Metal3Machine {bare_metal.namespace}/m3, not by Machine {bare_metal.namespace}/m2"
-        note = f"BareMetalHost {bare_metal.namespace}/rack7-u13 may be powered on again: {why}"
+        reason = f"it is used by Metal3Machine {bare_metal.namespace}/m3, not by Machine {bare_metal.namespace}/m2"
+        note = f"BareMetalHost {bare_metal.namespace}/rack7-u13 may be powered on again: {reason}"
         await bare_metal.eventually(lambda: bare_metal.event_notes("HostPowerOffWithdrawn"), becomes=[note])
 
 
-async def test_a_host_is_on_again_when_its_machine_opts_out(bare_metal: BareMetalCluster, hub: Client) -> None:
+async def test_host_is_powered_on_when_its_machine_opts_out(bare_metal: BareMetalCluster, hub: Client) -> None:
     await bare_metal.create(a_host(), a_machine())
     await bare_metal.cordon()
     async with bare_metal.running_controller(hub):
@@ -156,7 +156,7 @@ async def test_a_host_is_on_again_when_its_machine_opts_out(bare_metal: BareMeta
 
 
 @pytest.mark.parametrize("enabled", ["True", "1", None])
-async def test_a_machine_that_is_not_enabled_has_its_host_on_unless_it_is_to_be_as_before(
+async def test_host_of_a_machine_that_is_not_enabled_stays_on_unless_unguarded(
     bare_metal: BareMetalCluster, hub: Client, enabled: str | None
 ) -> None:
     """Case 17, and the setting that makes it as the runtime-extension-maintenance-controller was."""
@@ -168,7 +168,7 @@ async def test_a_machine_that_is_not_enabled_has_its_host_on_unless_it_is_to_be_
         await bare_metal.eventually(bare_metal.is_powered_off)
 
 
-async def test_a_provider_id_that_names_no_host_is_told_once(bare_metal: BareMetalCluster, hub: Client) -> None:
+async def test_invalid_provider_id_is_reported_once(bare_metal: BareMetalCluster, hub: Client) -> None:
     await bare_metal.create(
         a_machine(providerID="metal3://8f2a"), a_machine("m2", providerID="aws:///eu-central-1a/i-1")
     )

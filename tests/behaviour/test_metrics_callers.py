@@ -1,4 +1,4 @@
-"""Who may read metrics is for the API server to say: by token, and by the role that we ship."""
+"""The API server authenticates and authorizes readers of metrics, by token and by the shipped role."""
 
 from http import HTTPStatus
 
@@ -47,31 +47,31 @@ def shipped_role(name: str) -> RawObject:
     return next(item for item in shipped if item["kind"] == "ClusterRole" and item["metadata"]["name"] == name)
 
 
-async def test_who_has_the_role_may_read_and_nobody_else(cluster: ClusterBackend) -> None:
+async def test_only_callers_with_the_reader_role_may_read_metrics(cluster: ClusterBackend) -> None:
     client, namespace = await cluster.client(), cluster.namespace
     reader = await a_token(client, "reader", namespace=namespace)
-    stranger = await a_token(client, "stranger", namespace=namespace)
+    unprivileged = await a_token(client, "stranger", namespace=namespace)
     account = {"kind": "ServiceAccount", "namespace": namespace, "name": "reader"}
     await bind_role(client, f"{cluster.prefix}-reads-metrics", shipped_role(READER_ROLE), account)
-    judge = User(f"{cluster.prefix}-judge")
-    subject = {"kind": "User", "apiGroup": RBAC, "name": judge.name}
+    reviewer = User(f"{cluster.prefix}-judge")
+    subject = {"kind": "User", "apiGroup": RBAC, "name": reviewer.name}
     [role] = [candidate for candidate in rbac.roles("x", permissions(), subject) if candidate["kind"] == "ClusterRole"]
     await bind_role(client, f"{cluster.prefix}-judges", role, subject)
-    callers = DelegatedAuth(await cluster.client_of(judge))
+    callers = DelegatedAuth(await cluster.client_of(reviewer))
 
     async def verdict(authorization: str) -> AccessDecision:
         return await callers.authorize_get(PATH, authorization=authorization)
 
     assert await verdict(f"Bearer {reader}") == AccessDecision(HTTPStatus.OK)
-    refused = await verdict(f"bearer {stranger}")
-    who = f"system:serviceaccount:{namespace}:stranger"
-    assert refused == AccessDecision(HTTPStatus.FORBIDDEN, f"{who} may not get /metrics")
+    refused = await verdict(f"bearer {unprivileged}")
+    username = f"system:serviceaccount:{namespace}:stranger"
+    assert refused == AccessDecision(HTTPStatus.FORBIDDEN, f"{username} may not get /metrics")
     assert (await verdict("Bearer made-up")).status == HTTPStatus.UNAUTHORIZED
     for nothing in ("", "Bearer ", f"Basic {reader}"):
         assert await verdict(nothing) == AccessDecision(HTTPStatus.UNAUTHORIZED, "expected a bearer token")
 
 
-async def test_who_may_not_ask_the_server_lets_nobody_in(cluster: ClusterBackend) -> None:
+async def test_no_caller_may_read_metrics_when_the_operator_cannot_review_tokens(cluster: ClusterBackend) -> None:
     token = await a_token(await cluster.client(), "reader", namespace=cluster.namespace)
     callers = DelegatedAuth(await cluster.client_of(User(f"{cluster.prefix}-powerless")))
     verdict = await callers.authorize_get(PATH, authorization=f"Bearer {token}")
@@ -79,6 +79,6 @@ async def test_who_may_not_ask_the_server_lets_nobody_in(cluster: ClusterBackend
 
 
 @pytest.mark.parametrize("resource", ["tokenreviews", "subjectaccessreviews"])
-def test_the_operator_is_granted_what_it_takes(resource: str) -> None:
+def test_operator_may_create_token_and_access_reviews(resource: str) -> None:
     granted = operator_permissions(namespace="haulout")
     assert any(item.resource == resource and item.verbs == ("create",) for item in granted)

@@ -50,7 +50,7 @@ FOREIGN = {"key": "dummy-key", "effect": "PreferNoSchedule"}
 
 @pytest.fixture
 def short_durations(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have seconds stand for a minute where a test cannot skip them."""
+    """Shorten durations on real time."""
     if request.config.getoption("--backend") == "real":
         monkeypatch.setattr(decision, "LEASE_LOST_TIMEOUT", timedelta(seconds=3))
         monkeypatch.setattr(decision, "LEASE_CHECK_INTERVAL", timedelta(seconds=0.5))
@@ -70,7 +70,7 @@ async def steal_lease(cluster: LiveCluster, node: str) -> None:
 # Into maintenance
 
 
-async def test_the_first_status_tells_which_pods_are_there_before_any_leaves(a_cluster: PlanFactory) -> None:
+async def test_first_status_lists_all_pods_before_any_is_evicted(a_cluster: PlanFactory) -> None:
     """A01, A02: the counters are not touched again."""
     pods = [a_pod(f"shop/cart-{number}", on="n1") for number in range(2)]
     async with (
@@ -94,14 +94,14 @@ async def test_the_first_status_tells_which_pods_are_there_before_any_leaves(a_c
 
 
 def written_statuses(cluster: LiveCluster) -> list[RawObject]:
-    """Return what the operator has told; an object that nobody has looked at has only the default of its definition."""
+    """Return the statuses that the operator wrote; an unprocessed object has only the default of its definition."""
     writes = (write.after for write in cluster.history if write.kind.plural == PLURAL)
     return [
         candidate["status"] for candidate in writes if candidate is not None and "phase" in candidate.get("status", {})
     ]
 
 
-async def test_a_node_is_emptied_and_taken_out_of_service(a_cluster: PlanFactory) -> None:
+async def test_maintenance_cordons_and_drains_the_node(a_cluster: PlanFactory) -> None:
     """A06, A28, A30."""
     plan = (
         with_operator_rbac(a_cluster())
@@ -110,14 +110,18 @@ async def test_a_node_is_emptied_and_taken_out_of_service(a_cluster: PlanFactory
         .with_invariants(*invariants())
     )
     async with plan.running() as cluster:
-        there = len(cluster.pods_on("n1"))
-        assert there
+        pod_count = len(cluster.pods_on("n1"))
+        assert pod_count
         cluster.run(run_controller)
         await create_maintenance(cluster, "n1", reason="new kernel")
         await wait_for_success_event(cluster)
-        said = status(cluster)
-        assert (said["drainProgress"], said["evictionPods"], said["totalpods"]) == (100, there, there)
-        assert not {"pendingPods", "pendingPodsRefs", "lastError", "errorOnLeaseCount"} & set(said)
+        maintenance_status = status(cluster)
+        assert (
+            maintenance_status["drainProgress"],
+            maintenance_status["evictionPods"],
+            maintenance_status["totalpods"],
+        ) == (100, pod_count, pod_count)
+        assert not {"pendingPods", "pendingPodsRefs", "lastError", "errorOnLeaseCount"} & set(maintenance_status)
         assert has_maintenance_marks(cluster, "n1")
         assert cluster.pods_on("n1") == []
         await cluster.eventually(lambda: cluster.ready_pod_count("shop/cart"), becomes=4)
@@ -129,7 +133,7 @@ async def test_a_node_is_emptied_and_taken_out_of_service(a_cluster: PlanFactory
         assert condition_status(node, "DrainInProgress")[0] == "False"
 
 
-async def test_the_lease_of_the_node_is_held(a_cluster: PlanFactory) -> None:
+async def test_maintenance_holds_the_lease_of_the_node(a_cluster: PlanFactory) -> None:
     """A29, A03: the lease is the node's, and goes with it."""
     async with with_operator_rbac(a_cluster()).with_nodes(1).with_invariants(*invariants()).running() as cluster:
         began = cluster.clock.now()
@@ -145,7 +149,7 @@ async def test_the_lease_of_the_node_is_held(a_cluster: PlanFactory) -> None:
         assert held["metadata"]["ownerReferences"] == [{"apiVersion": "v1", "kind": "Node", "name": "n1", "uid": uid}]
 
 
-async def test_a_node_that_is_let_go_is_as_it_was(a_cluster: PlanFactory) -> None:
+async def test_ended_maintenance_restores_the_node(a_cluster: PlanFactory) -> None:
     """A04, A05, A07, A31."""
     async with with_operator_rbac(a_cluster()).with_nodes(1).with_invariants(*invariants()).running() as cluster:
         await cluster.patch("nodes", "n1", spec={"taints": [FOREIGN]}, metadata={"labels": {"rack": "7"}})
@@ -154,8 +158,10 @@ async def test_a_node_that_is_let_go_is_as_it_was(a_cluster: PlanFactory) -> Non
         await create_maintenance(cluster, "n1")
         await wait_for_success(cluster)
         assert has_maintenance_marks(cluster, "n1")
-        ours = [taint for taint in cluster.get("nodes", "n1")["spec"]["taints"] if taint["key"] == "medik8s.io/drain"]
-        assert ours == [{"key": "medik8s.io/drain", "effect": "NoSchedule"}]
+        drain_taints = [
+            taint for taint in cluster.get("nodes", "n1")["spec"]["taints"] if taint["key"] == "medik8s.io/drain"
+        ]
+        assert drain_taints == [{"key": "medik8s.io/drain", "effect": "NoSchedule"}]
         assert "dummy-key:PreferNoSchedule" in taints_of(cluster, "n1")
         await end_maintenance(cluster)
         assert is_released(cluster, "n1")
@@ -166,25 +172,27 @@ async def test_a_node_that_is_let_go_is_as_it_was(a_cluster: PlanFactory) -> Non
         await cluster.eventually(lambda: not has_lease(cluster, "n1"))
 
 
-async def test_a_maintenance_of_a_missing_node_fails_and_says_so(a_cluster: PlanFactory) -> None:
+async def test_maintenance_of_a_missing_node_fails(a_cluster: PlanFactory) -> None:
     """A08."""
     async with with_operator_rbac(a_cluster()).with_nodes(1).with_invariants(*invariants()).running() as cluster:
         cluster.run(run_controller)
         await create_maintenance(cluster, "non-existing")
         await cluster.eventually(lambda: phase(cluster), becomes="Failed")
         await cluster.eventually(lambda: event_reasons(cluster), becomes=["BeginMaintenance", "FailedMaintenance"])
-        said = status(cluster)
-        assert said["lastError"] == 'nodes "non-existing" not found'
-        assert not {"evictionPods", "totalpods", "pendingPods", "drainProgress", "errorOnLeaseCount"} & set(said)
+        maintenance_status = status(cluster)
+        assert maintenance_status["lastError"] == 'nodes "non-existing" not found'
+        assert not {"evictionPods", "totalpods", "pendingPods", "drainProgress", "errorOnLeaseCount"} & set(
+            maintenance_status
+        )
         assert condition_of(cluster, "Failed") == ("True", "NodeMissing")
         assert phases(cluster) == ["Running", "Failed"]
         await end_maintenance(cluster)
 
 
-async def test_a_long_drain_is_told_in_the_words_that_scripts_look_for(
+async def test_long_drain_logs_the_line_that_scripts_search_for(
     a_cluster: PlanFactory, caplog: pytest.LogCaptureFixture, short_durations: None
 ) -> None:
-    """A26: ours drains in one go, and says once that it takes its time."""
+    """A26: Haulout drains in one pass, and logs the line once."""
     del short_durations
     caplog.set_level(logging.INFO, logger="haulout.controllers.nodemaintenance")
     is_real = a_cluster().control_plane is not None
@@ -206,7 +214,7 @@ async def test_a_long_drain_is_told_in_the_words_that_scripts_look_for(
 # The lease
 
 
-async def test_a_node_that_another_system_works_on_is_waited_for(a_cluster: PlanFactory) -> None:
+async def test_lease_of_another_system_delays_the_maintenance(a_cluster: PlanFactory) -> None:
     """A09, A10."""
     pods = [a_pod(f"shop/cart-{number}", on="n1") for number in range(2)]
     async with (
@@ -235,7 +243,7 @@ async def test_a_node_that_another_system_works_on_is_waited_for(a_cluster: Plan
 
 
 async def drain_half(cluster: LiveCluster) -> None:
-    """Bring a maintenance to where one of two pods has left, and the other may not."""
+    """Run a maintenance until one of two pods has left and the other one is blocked."""
     cluster.run(run_controller)
     await create_maintenance(cluster, "n1")
     await cluster.eventually(lambda: status(cluster)["drainProgress"], becomes=50)
@@ -247,8 +255,8 @@ def with_half_blocked_node(a_cluster: PlanFactory) -> ClusterPlan:
     return plan.with_objects(a_pod("shop/free", on="n1")).with_invariants(*invariants())
 
 
-async def test_a_lease_that_is_lost_for_a_while_only_interrupts(a_cluster: PlanFactory) -> None:
-    """A11, B14: what went wrong is not told any more when it is over."""
+async def test_lease_lost_for_a_short_time_interrupts_the_drain(a_cluster: PlanFactory) -> None:
+    """A11, B14: the error is removed from the status when it is over."""
     async with with_half_blocked_node(a_cluster).running() as cluster:
         await drain_half(cluster)
         await steal_lease(cluster, "n1")
@@ -265,19 +273,17 @@ async def test_a_lease_that_is_lost_for_a_while_only_interrupts(a_cluster: PlanF
         assert "FailedMaintenance" not in event_reasons(cluster)
 
 
-async def test_a_lease_that_is_lost_for_good_ends_the_maintenance(
-    a_cluster: PlanFactory, short_durations: None
-) -> None:
+async def test_lease_lost_for_good_fails_the_maintenance(a_cluster: PlanFactory, short_durations: None) -> None:
     """A12, except that ours gives up after a minute and not after four attempts, which could be within a second."""
     del short_durations
     async with with_half_blocked_node(a_cluster).running() as cluster:
         await drain_half(cluster)
         await steal_lease(cluster, "n1")
         await cluster.eventually(lambda: phase(cluster), becomes="Failed")
-        said = status(cluster)
-        assert "maintenance failed: lease could not be extended" in said["lastError"]
-        assert said["drainProgress"] > 0
-        assert said["errorOnLeaseCount"] > 3
+        maintenance_status = status(cluster)
+        assert "maintenance failed: lease could not be extended" in maintenance_status["lastError"]
+        assert maintenance_status["drainProgress"] > 0
+        assert maintenance_status["errorOnLeaseCount"] > 3
         await cluster.eventually(lambda: "FailedMaintenance" in event_reasons(cluster))
         await cluster.eventually(lambda: is_released(cluster, "n1"))
         assert lease(cluster, "n1")["spec"]["holderIdentity"] == REMEDIATION
@@ -290,7 +296,7 @@ async def test_a_lease_that_is_lost_for_good_ends_the_maintenance(
 # Out of maintenance
 
 
-async def test_a_maintenance_that_others_keep_alive_lets_go_of_its_node(a_cluster: PlanFactory) -> None:
+async def test_deleted_maintenance_with_a_foreign_finalizer_releases_its_node(a_cluster: PlanFactory) -> None:
     """A13."""
     async with with_operator_rbac(a_cluster()).with_nodes(1).with_invariants(*invariants()).running() as cluster:
         cluster.run(run_controller)
@@ -307,7 +313,7 @@ async def test_a_maintenance_that_others_keep_alive_lets_go_of_its_node(a_cluste
         await cluster.eventually(lambda: is_gone(cluster))
 
 
-async def test_pods_find_their_way_back(a_cluster: PlanFactory) -> None:
+async def test_pods_are_scheduled_on_the_node_again(a_cluster: PlanFactory) -> None:
     """A31: the node takes pods again."""
     async with (
         with_operator_rbac(a_cluster()).with_nodes(1).with_deployment("shop/cart", replicas=1).running() as cluster

@@ -1,4 +1,4 @@
-"""What the Node Maintenance Operator leaves to luck: who holds a node, what others do to it meanwhile, and restarts.
+"""Beyond the Node Maintenance Operator: cordon owners, concurrent changes, and restarts.
 
 The numbers in docstrings are those of the acceptance cases in the specification.
 """
@@ -47,7 +47,7 @@ DRAIN_TAINT = {"key": "medik8s.io/drain", "effect": "NoSchedule"}
 # The drain
 
 
-async def test_a_replacement_under_the_same_name_on_another_node_is_left_alone(a_cluster: PlanFactory) -> None:
+async def test_replacement_of_the_same_name_on_another_node_is_kept(a_cluster: PlanFactory) -> None:
     """B01."""
     plan = with_operator_rbac(a_cluster()).with_nodes(2).with_stateful_set("shop/db", replicas=1, budget=1)
     async with plan.with_invariants(*invariants()).running() as cluster:
@@ -66,7 +66,7 @@ async def test_a_replacement_under_the_same_name_on_another_node_is_left_alone(a
         assert not is_terminating(now)
 
 
-async def test_what_blocks_is_told_with_its_owner_and_what_to_do(a_cluster: PlanFactory) -> None:
+async def test_blocker_has_its_owner_and_advice(a_cluster: PlanFactory) -> None:
     async with with_blocking_pods(with_operator_rbac(a_cluster()).with_nodes(1), "n1").running() as cluster:
         cluster.run(run_controller)
         await create_maintenance(cluster, "n1")
@@ -79,7 +79,7 @@ async def test_what_blocks_is_told_with_its_owner_and_what_to_do(a_cluster: Plan
         assert status(cluster)["nextReconcile"]
 
 
-async def test_a_maintenance_deleted_while_it_is_blocked_ends_within_seconds_beside_ten_others(
+async def test_deleted_blocked_maintenance_ends_within_seconds_beside_ten_others(
     a_cluster: PlanFactory,
 ) -> None:
     """B05."""
@@ -101,7 +101,7 @@ async def test_a_maintenance_deleted_while_it_is_blocked_ends_within_seconds_bes
         assert all(has_maintenance_marks(cluster, name) for name in others)
 
 
-async def test_a_pod_that_comes_after_success_is_made_to_leave_too(a_cluster: PlanFactory) -> None:
+async def test_pod_created_after_success_is_evicted(a_cluster: PlanFactory) -> None:
     """B09."""
     async with with_operator_rbac(a_cluster()).with_nodes(2).with_invariants(*invariants()).running() as cluster:
         cluster.run(run_controller)
@@ -113,7 +113,7 @@ async def test_a_pod_that_comes_after_success_is_made_to_leave_too(a_cluster: Pl
         assert 0 <= status(cluster)["drainProgress"] <= 100
 
 
-async def test_another_policy_counts_from_the_moment_it_is_written(a_cluster: PlanFactory) -> None:
+async def test_changed_drain_policy_takes_effect_at_once(a_cluster: PlanFactory) -> None:
     plan = with_blocking_pods(with_operator_rbac(a_cluster()).with_nodes(2), "n1")
     async with plan.running() as cluster:
         cluster.run(run_controller)
@@ -125,7 +125,7 @@ async def test_another_policy_counts_from_the_moment_it_is_written(a_cluster: Pl
         assert cluster.ready_pod_count("shop/on-n1") == 1
 
 
-async def test_a_drain_that_runs_out_of_time_fails_and_is_tried_again_when_it_is_edited(a_cluster: PlanFactory) -> None:
+async def test_timed_out_drain_fails_and_is_retried_after_an_edit(a_cluster: PlanFactory) -> None:
     """Failed is left by an edit of the object, and the node is held meanwhile."""
     plan = with_blocking_pods(with_operator_rbac(a_cluster()).with_nodes(2), "n1").with_invariants(*invariants())
     plan = plan.with_delays(Delays.zero())  # or the pod may take longer to end than the drain has time
@@ -145,10 +145,10 @@ async def test_a_drain_that_runs_out_of_time_fails_and_is_tried_again_when_it_is
         assert "lastError" not in status(cluster)
 
 
-# Whose the node is
+# Ownership of the node
 
 
-async def test_a_node_cordoned_by_a_person_before_stays_cordoned(a_cluster: PlanFactory) -> None:
+async def test_user_cordon_is_kept(a_cluster: PlanFactory) -> None:
     """B06."""
     async with with_operator_rbac(a_cluster()).with_nodes(1).with_invariants(*invariants()).running() as cluster:
         await cluster.cordon("n1")
@@ -163,7 +163,7 @@ async def test_a_node_cordoned_by_a_person_before_stays_cordoned(a_cluster: Plan
         await cluster.eventually(lambda: "CordonKept" in event_reasons(cluster, "n1", kind="Node"))
 
 
-async def test_a_label_and_a_taint_that_were_there_before_are_kept(a_cluster: PlanFactory) -> None:
+async def test_label_and_taint_that_existed_before_are_kept(a_cluster: PlanFactory) -> None:
     """B07."""
     async with with_operator_rbac(a_cluster()).with_nodes(1).with_invariants(*invariants()).running() as cluster:
         await cluster.patch("nodes", "n1", spec={"taints": [DRAIN_TAINT]}, metadata={"labels": {EXCLUDE_LABEL: "true"}})
@@ -177,7 +177,7 @@ async def test_a_label_and_a_taint_that_were_there_before_are_kept(a_cluster: Pl
         assert not cluster.get("nodes", "n1")["spec"].get("unschedulable")
 
 
-async def test_what_somebody_undoes_during_a_maintenance_is_restored_and_told(a_cluster: PlanFactory) -> None:
+async def test_uncordon_during_the_maintenance_is_reverted_with_an_event(a_cluster: PlanFactory) -> None:
     """B08."""
     async with with_operator_rbac(a_cluster()).with_nodes(1).with_invariants(*invariants()).running() as cluster:
         cluster.run(run_controller)
@@ -216,7 +216,7 @@ async def test_two_maintenances_of_one_node_share_it_until_the_last_is_deleted(a
         assert is_released(cluster, "n1")
 
 
-async def test_taints_that_others_change_at_the_same_time_are_not_lost(a_cluster: PlanFactory) -> None:
+async def test_taints_changed_concurrently_by_others_are_kept(a_cluster: PlanFactory) -> None:
     """B15."""
     wanted = {f"example.com/t{number}:PreferNoSchedule" for number in range(8)}
     async with with_operator_rbac(a_cluster()).with_nodes(1).running() as cluster:
@@ -247,10 +247,10 @@ async def test_taints_that_others_change_at_the_same_time_are_not_lost(a_cluster
         await cluster.eventually(lambda: taints_of(cluster, "n1"), becomes=wanted)
 
 
-# What was before us, and after
+# Migration and restarts
 
 
-async def test_what_the_node_maintenance_operator_has_begun_is_taken_over(a_cluster: PlanFactory) -> None:
+async def test_maintenance_started_by_the_node_maintenance_operator_is_adopted(a_cluster: PlanFactory) -> None:
     """Nothing happens to the node, and when the object is deleted all that the other operator did is undone."""
     async with with_operator_rbac(a_cluster()).with_nodes(1).running() as cluster:
         await started_by_nmo(cluster, "n1", phase="Succeeded", drainProgress=100, totalpods=1, evictionPods=1)
@@ -264,7 +264,7 @@ async def test_what_the_node_maintenance_operator_has_begun_is_taken_over(a_clus
         assert not has_lease(cluster, "n1")
 
 
-async def test_a_successor_goes_on_where_an_operator_was_killed(a_cluster: PlanFactory) -> None:
+async def test_restarted_operator_continues_the_drain(a_cluster: PlanFactory) -> None:
     plan = with_blocking_pods(with_operator_rbac(a_cluster()).with_nodes(2), "n1").with_objects(
         a_pod("shop/free", on="n1")
     )
@@ -278,12 +278,16 @@ async def test_a_successor_goes_on_where_an_operator_was_killed(a_cluster: PlanF
         operator.start()
         await cluster.delete("poddisruptionbudgets", "shop/on-n1")
         await wait_for_success(cluster)
-        said = status(cluster)
-        assert (said["evictionPods"], said["totalpods"], said["drain"]["removed"]) == (2, 2, 2)
-        assert said["drain"]["startTime"] == began
+        maintenance_status = status(cluster)
+        assert (
+            maintenance_status["evictionPods"],
+            maintenance_status["totalpods"],
+            maintenance_status["drain"]["removed"],
+        ) == (2, 2, 2)
+        assert maintenance_status["drain"]["startTime"] == began
 
 
-async def test_a_restart_changes_nothing_about_a_maintenance_that_has_succeeded(a_cluster: PlanFactory) -> None:
+async def test_restart_does_not_change_a_succeeded_maintenance(a_cluster: PlanFactory) -> None:
     plan = with_operator_rbac(a_cluster()).with_nodes(2).with_objects(a_pod("shop/free", on="n1"))
     async with plan.running() as cluster:
         operator = cluster.run(run_controller)

@@ -1,4 +1,4 @@
-"""What people do with `haulout notice`, on any API server: it takes what is written, and keeps what two write apart."""
+"""`haulout notice` on any API server: accepted objects, and concurrent writes."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -21,7 +21,7 @@ from support.clusters.crd_installation import install_crd
 
 @pytest.fixture
 async def node(cluster: ClusterBackend) -> AsyncIterator[str]:
-    """Have a node, and notices."""
+    """Create a node, and install the definition of notices."""
     client = await cluster.client()
     await install_crd(cluster, client, MAINTENANCE_NOTICES, definition())
     name = f"{cluster.prefix}-announced"
@@ -34,14 +34,14 @@ async def node(cluster: ClusterBackend) -> AsyncIterator[str]:
 
 
 def parsed_notice(cluster: ClusterBackend, node: str, notice_id: str | None, **more: str) -> NoticeRequest:
-    usual = {"kind": "Reboot", "source": "people", "start": "+20m", "end": "+1h", "reason": "", "description": ""}
+    defaults = {"kind": "Reboot", "source": "people", "start": "+20m", "end": "+1h", "reason": "", "description": ""}
     return parse_request(
         cluster.clock.now(),
-        **{"node": node, "notice_id": notice_id, "deadline": None, "allow_unknown_node": None, **usual, **more},  # type: ignore[arg-type]  # as they are typed
+        **{"node": node, "notice_id": notice_id, "deadline": None, "allow_unknown_node": None, **defaults, **more},  # type: ignore[arg-type]  # as they are typed
     )
 
 
-async def test_a_notice_is_made_changed_shown_and_called_off(cluster: ClusterBackend, node: str) -> None:
+async def test_notice_is_created_updated_listed_and_cancelled(cluster: ClusterBackend, node: str) -> None:
     client = await cluster.client()
     made = await apply_notice(client, parsed_notice(cluster, node, f"{node}-1", reason="bmc"))
     assert (made.verb, made.notice.spec.provider_id, made.notice.spec.kind) == (
@@ -52,8 +52,8 @@ async def test_a_notice_is_made_changed_shown_and_called_off(cluster: ClusterBac
     moved = await apply_notice(client, parsed_notice(cluster, node, f"{node}-1", start="+1d", end="+2d"))
     assert (moved.verb, moved.notice.uid, moved.notice.metadata.generation) == (ApplyVerb.CHANGED, made.notice.uid, 2)
     assert moved.notice.spec.reason == ""
-    (seen,) = (await notice_view.list_notices(client, notice_view.NoticeQuery(nodes=(node,)))).views
-    assert (seen.notice.name, str(seen.phase)) == (made.notice.name, "Planned")
+    (listed,) = (await notice_view.list_notices(client, notice_view.NoticeQuery(nodes=(node,)))).views
+    assert (listed.notice.name, str(listed.phase)) == (made.notice.name, "Planned")
     assert (await cancellation.end_notice(client, f"{node}-1", EndAction.CANCEL)).verb == "cancelled"
     assert (await client.get(MAINTENANCE_NOTICES, made.notice.name)).spec.stage == NoticeStage.CANCELLED
     assert (await notice_view.list_notices(client, notice_view.NoticeQuery(nodes=(node,)))).views == ()
@@ -61,14 +61,14 @@ async def test_a_notice_is_made_changed_shown_and_called_off(cluster: ClusterBac
         await apply_notice(client, parsed_notice(cluster, node, f"{node}-1"))
 
 
-async def test_a_kind_that_nobody_names_any_more_is_unknown(cluster: ClusterBackend, node: str) -> None:
+async def test_kind_is_reset_to_unknown(cluster: ClusterBackend, node: str) -> None:
     client = await cluster.client()
     await apply_notice(client, parsed_notice(cluster, node, f"{node}-2"))
     again = await apply_notice(client, parsed_notice(cluster, node, f"{node}-2", kind="Unknown"))
     assert again.raw["spec"]["kind"] == "Unknown"
 
 
-async def test_many_who_say_the_same_at_once_make_one_notice(cluster: ClusterBackend, node: str) -> None:
+async def test_concurrent_identical_requests_create_one_notice(cluster: ClusterBackend, node: str) -> None:
     client = await cluster.client()
     same = parsed_notice(cluster, node, f"{node}-3")
     made = await asyncio.gather(*(apply_notice(client, same) for _ in range(6)))
@@ -77,16 +77,16 @@ async def test_many_who_say_the_same_at_once_make_one_notice(cluster: ClusterBac
     assert [item.notice.metadata.generation for item in found] == [1]
 
 
-async def test_a_trial_on_the_server_leaves_nothing_and_finds_what_is_wrong(cluster: ClusterBackend, node: str) -> None:
+async def test_server_dry_run_validates_without_writing(cluster: ClusterBackend, node: str) -> None:
     client = await cluster.client()
-    fine = parsed_notice(cluster, node, f"{node}-4", dry_run="server")
-    assert (await apply_notice(client, fine)).notice.uid
+    valid_request = parsed_notice(cluster, node, f"{node}-4", dry_run="server")
+    assert (await apply_notice(client, valid_request)).notice.uid
     assert (await notice_view.list_notices(client, notice_view.NoticeQuery(nodes=(node,)))).views == ()
     with pytest.raises(Invalid, match=r"spec\.reason"):
         await apply_notice(client, parsed_notice(cluster, node, f"{node}-4", dry_run="server", reason="x" * 2_000))
 
 
-async def test_two_who_end_it_at_once_are_both_right(cluster: ClusterBackend, node: str) -> None:
+async def test_concurrent_end_commands_both_succeed(cluster: ClusterBackend, node: str) -> None:
     client = await cluster.client()
     await apply_notice(client, parsed_notice(cluster, node, f"{node}-5", start="now", end="+1h"))
     await cluster.clock.sleep(timedelta(seconds=1))
@@ -95,7 +95,7 @@ async def test_two_who_end_it_at_once_are_both_right(cluster: ClusterBackend, no
     assert (await notice_view.get_notice(client, f"{node}-5")).spec.stage == NoticeStage.ENDED
 
 
-async def test_an_unknown_node_or_notice_is_an_answer(cluster: ClusterBackend, node: str) -> None:
+async def test_unknown_node_or_notice_is_an_error(cluster: ClusterBackend, node: str) -> None:
     client: Client = await cluster.client()
     with pytest.raises(KubeError, match=f'nodes "{node}s" not found; .*did you mean "{node}"'):
         await apply_notice(client, parsed_notice(cluster, f"{node}s", None))

@@ -1,4 +1,4 @@
-"""Notices: what is said about machines becomes one object each, whoever says it and however often."""
+"""Notices: all reports about one event become one object."""
 
 import asyncio
 from dataclasses import replace
@@ -43,7 +43,7 @@ async def a_client(cluster: ClusterBackend) -> Client:
     return client
 
 
-async def test_a_report_makes_an_object_that_says_so(cluster: ClusterBackend) -> None:
+async def test_report_creates_a_notice(cluster: ClusterBackend) -> None:
     client = await a_client(cluster)
     await NoticeWriter(client).write(report("one", start=START))
     found = await client.get(MAINTENANCE_NOTICES, "oci-one")
@@ -56,25 +56,25 @@ async def test_a_report_makes_an_object_that_says_so(cluster: ClusterBackend) ->
     assert found.spec.reported_at == REPORTED_AT
 
 
-async def test_the_same_report_again_writes_nothing(cluster: ClusterBackend) -> None:
+async def test_repeated_report_writes_nothing(cluster: ClusterBackend) -> None:
     client = await a_client(cluster)
     first = await NoticeWriter(client).write(report("again", start=START))
     again = await NoticeWriter(client).write(report("again", start=START))
     assert again.resource_version == first.resource_version
 
 
-async def test_notes_are_annotations_beside_those_of_others(cluster: ClusterBackend) -> None:
+async def test_notes_are_annotations_and_foreign_annotations_are_kept(cluster: ClusterBackend) -> None:
     client = await a_client(cluster)
-    inbox = NoticeWriter(client)
-    await inbox.write(replace(report("noted", start=START), notes={"haulout.dev/one": "1"}))
+    writer = NoticeWriter(client)
+    await writer.write(replace(report("noted", start=START), notes={"haulout.dev/one": "1"}))
     mark = merge_patch({"metadata": {"annotations": {"example.com/theirs": "yes"}}})
     await client.patch(MAINTENANCE_NOTICES, "oci-noted", mark)
-    await inbox.write(replace(report("noted"), notes={"haulout.dev/two": "2"}))
-    last = await inbox.write(replace(report("noted"), notes={"haulout.dev/one": "1"}))
+    await writer.write(replace(report("noted"), notes={"haulout.dev/two": "2"}))
+    last = await writer.write(replace(report("noted"), notes={"haulout.dev/one": "1"}))
     assert last.metadata.annotations == {"haulout.dev/one": "1", "haulout.dev/two": "2", "example.com/theirs": "yes"}
 
 
-async def test_many_who_take_the_same_reports_in_any_order_write_one_object(cluster: ClusterBackend) -> None:
+async def test_concurrent_reports_in_any_order_converge_on_one_notice(cluster: ClusterBackend) -> None:
     reports = [
         report("many", start=START),
         report("many", minute=5, start=START + timedelta(days=1)),
@@ -86,9 +86,9 @@ async def test_many_who_take_the_same_reports_in_any_order_write_one_object(clus
     client = await a_client(cluster)
 
     async def take_all() -> None:
-        inbox = NoticeWriter(await cluster.client())
+        writer = NoticeWriter(await cluster.client())
         for each in random.sample(reports, len(reports)):
-            await inbox.write(each)
+            await writer.write(each)
 
     await asyncio.gather(*(take_all() for _ in range(5)))
     spec = (await client.get(MAINTENANCE_NOTICES, "oci-many")).spec
@@ -98,7 +98,7 @@ async def test_many_who_take_the_same_reports_in_any_order_write_one_object(clus
 
 
 @pytest.mark.parametrize(
-    ("spec", "told"),
+    ("spec", "expected"),
     [
         pytest.param({"kind": "Reboot"}, "a notice needs nodeName or providerID", id="about nothing"),
         pytest.param({"nodeName": "n1", "kind": "Explosion"}, "Unsupported value", id="a kind that there is not"),
@@ -111,16 +111,16 @@ async def test_many_who_take_the_same_reports_in_any_order_write_one_object(clus
         pytest.param({"nodeName": "n1", "source": "Our Tickets"}, "should match", id="a source of several words"),
     ],
 )
-async def test_a_notice_that_makes_no_sense_is_refused_with_the_reason(
-    cluster: ClusterBackend, spec: RawObject, told: str
+async def test_invalid_notice_is_refused_with_the_reason(
+    cluster: ClusterBackend, spec: RawObject, expected: str
 ) -> None:
     client = await a_client(cluster)
     kind = {"apiVersion": MAINTENANCE_NOTICES.api_version, "kind": MAINTENANCE_NOTICES.kind}
-    with pytest.raises(Invalid, match=told):
+    with pytest.raises(Invalid, match=expected):
         await client.create(MAINTENANCE_NOTICES, kind | {"metadata": {"name": "nonsense"}, "spec": spec})
 
 
-async def test_a_person_may_write_one_with_a_node_and_times_alone(cluster: ClusterBackend) -> None:
+async def test_notice_with_only_a_node_and_times_is_accepted(cluster: ClusterBackend) -> None:
     client = await a_client(cluster)
     kind = {"apiVersion": MAINTENANCE_NOTICES.api_version, "kind": MAINTENANCE_NOTICES.kind}
     spec = {"nodeName": "n1", "start": "2026-04-16T02:00:00Z", "end": "2026-04-16T03:00:00Z"}

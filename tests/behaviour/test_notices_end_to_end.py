@@ -1,4 +1,4 @@
-"""The operator sees to notices with exactly the permissions that are shipped: all works, and none is there in vain."""
+"""The operator processes notices with exactly the shipped permissions: all works, and every permission is used."""
 
 import base64
 from datetime import timedelta
@@ -46,7 +46,7 @@ def status(cluster: LiveCluster, name: str) -> dict[str, Any]:
 
 
 def phase(cluster: LiveCluster, name: str) -> str:
-    """Return how a notice stands."""
+    """Return the phase of a notice."""
     return str(status(cluster, name).get("phase", ""))
 
 
@@ -56,7 +56,7 @@ def event_reasons(cluster: LiveCluster, kind: str) -> set[str]:
     return {str(item["reason"]) for item in found if (item.get("regarding") or item["involvedObject"])["kind"] == kind}
 
 
-async def test_a_notice_goes_its_way_with_the_permissions_that_are_shipped(a_cluster: PlanFactory) -> None:
+async def test_notice_passes_through_all_phases_with_the_shipped_permissions(a_cluster: PlanFactory) -> None:
     cloud = FakeCloud("oci")
     plan = with_record_crd(with_operator_rbac(a_cluster())).with_crd(definition()).with_nodes(1)
     async with plan.running() as cluster:
@@ -83,11 +83,11 @@ async def test_a_notice_goes_its_way_with_the_permissions_that_are_shipped(a_clu
         await cluster.admin.patch(MAINTENANCE_NOTICES, "disk", long_ago, subresource="status")
         await cluster.eventually(lambda: cluster.has(PLURAL, "disk"), becomes=False)
 
-        says = partial(cloud.report, "e1", node_name="n1")
-        says(at=now, plan=MaintenancePlan(start=now + DAY))
+        report = partial(cloud.report, "e1", node_name="n1")
+        report(at=now, plan=MaintenancePlan(start=now + DAY))
         await cluster.eventually(partial(phase, cluster, "oci-e1"), becomes=NoticePhase.PLANNED)
-        says(at=now + SECOND, plan=MaintenancePlan(start=now + 2 * DAY))
-        says(at=now + 2 * SECOND, stage=NoticeStage.CANCELLED)
+        report(at=now + SECOND, plan=MaintenancePlan(start=now + 2 * DAY))
+        report(at=now + 2 * SECOND, stage=NoticeStage.CANCELLED)
         await cluster.eventually(partial(phase, cluster, "oci-e1"), becomes=NoticePhase.CANCELLED)
 
         wanted = {"MaintenanceAnnounced", "MaintenanceDue", "MaintenanceActive", "MaintenanceCompleted"}
@@ -101,7 +101,7 @@ def _has_event_reasons(cluster: LiveCluster, kind: str, wanted: set[str]) -> boo
     return wanted <= event_reasons(cluster, kind)
 
 
-async def test_the_keys_and_the_region_of_aws_are_read_with_what_that_is_granted(a_cluster: PlanFactory) -> None:
+async def test_aws_credentials_and_region_are_read_with_the_granted_permissions(a_cluster: PlanFactory) -> None:
     namespace, name = NAMESPACE, "aws-keys"
     account = {"kind": "ServiceAccount", "namespace": SERVICE_ACCOUNT[0], "name": SERVICE_ACCOUNT[1]}
     granted = rbac.roles("haulout-aws", aws.permissions(f"{namespace}/{name}"), account)
@@ -117,14 +117,14 @@ async def test_the_keys_and_the_region_of_aws_are_read_with_what_that_is_granted
         await cluster.create({"apiVersion": "v1", "kind": "Secret", "metadata": meta, "data": encoded})
         infrastructure = an_infrastructure(region="eu-west-1")
         await cluster.create(infrastructure)
-        said = merge_patch({"status": infrastructure["status"]})
-        await cluster.admin.patch(INFRASTRUCTURES, "cluster", said, subresource="status")
+        patch = merge_patch({"status": infrastructure["status"]})
+        await cluster.admin.patch(INFRASTRUCTURES, "cluster", patch, subresource="status")
         cluster.run(program)
         await cluster.eventually(lambda: found)
         assert found == [aws.AwsCredentials("eu-west-1", "AKIA1", "secret")]
 
 
-async def test_who_may_not_ask_for_the_region_leaves_that_to_boto3(a_cluster: PlanFactory) -> None:
+async def test_forbidden_region_is_left_to_boto3(a_cluster: PlanFactory) -> None:
     found: list[aws.AwsCredentials] = []
 
     async def program(client: Client) -> None:

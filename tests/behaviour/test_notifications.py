@@ -25,15 +25,15 @@ notifications:
 """
 
 
-def sent_events(*outsides: FakeExternalClient) -> list[str]:
-    """Return the events that were told."""
-    return [request.json["event"] for outside in outsides for request in outside.requests]
+def sent_events(*external_clients: FakeExternalClient) -> list[str]:
+    """Return the events that were sent."""
+    return [request.json["event"] for external_client in external_clients for request in external_client.requests]
 
 
-async def test_a_blocked_maintenance_is_told_once_whoever_leads(a_cluster: PlanFactory, tmp_path: Path) -> None:
+async def test_blocked_maintenance_is_notified_once_across_leaders(a_cluster: PlanFactory, tmp_path: Path) -> None:
     file, first, second = a_configuration_file(tmp_path, FILE), FakeExternalClient(), FakeExternalClient()
     async with with_blocking_pods(with_operator_rbac(a_cluster()).with_nodes(2), "n1").running() as cluster:
-        life = cluster.run(operator_with_profiles(file, outside=first), name="operator-a")
+        operator = cluster.run(operator_with_profiles(file, external_client=first), name="operator-a")
         await create_maintenance(cluster, "n1", reason="new kernel")
         await cluster.eventually(
             lambda: sent_events(first), becomes=["NodeMaintenanceStarted", "NodeMaintenanceBlocked"]
@@ -49,18 +49,18 @@ async def test_a_blocked_maintenance_is_told_once_whoever_leads(a_cluster: PlanF
         assert (
             "NodeMaintenanceBlocked" in cluster.get(PLURAL, name)["metadata"]["annotations"][NOTIFICATIONS_ANNOTATION]
         )
-        life.kill()
-        cluster.run(operator_with_profiles(file, outside=second, identity="operator_2"), name="operator-b")
+        operator.kill()
+        cluster.run(operator_with_profiles(file, external_client=second, identity="operator_2"), name="operator-b")
         await cluster.delete("poddisruptionbudgets", "shop/on-n1")
         await wait_for_success(cluster)
         await cluster.eventually(lambda: sent_events(second), becomes=["NodeMaintenanceSucceeded"])
 
 
-async def test_a_notice_is_told(a_cluster: PlanFactory, tmp_path: Path) -> None:
-    outside = FakeExternalClient()
+async def test_notice_is_notified(a_cluster: PlanFactory, tmp_path: Path) -> None:
+    external_client = FakeExternalClient()
     plan = with_operator_rbac(a_cluster()).with_crd(maintenancenotice.definition()).with_nodes(1)
     async with plan.running() as cluster:
-        cluster.run(operator_with_profiles(a_configuration_file(tmp_path, FILE), outside=outside))
+        cluster.run(operator_with_profiles(a_configuration_file(tmp_path, FILE), external_client=external_client))
         spec = {"nodeName": "n1", "source": "dc", "noticeID": "17", "kind": "Reboot", "start": "2036-01-06T09:00:00Z"}
         resource = maintenancenotice.MAINTENANCE_NOTICES
         await cluster.create(
@@ -71,6 +71,6 @@ async def test_a_notice_is_told(a_cluster: PlanFactory, tmp_path: Path) -> None:
                 "spec": spec,
             }
         )
-        await cluster.eventually(lambda: sent_events(outside), becomes=["NoticeReceived"])
+        await cluster.eventually(lambda: sent_events(external_client), becomes=["NoticeReceived"])
         expected = "MaintenanceNotice chg-17 of node n1: dc announces Reboot, not before 2036-01-06 09:00 UTC"
-        assert outside.requests[0].json["message"] == expected
+        assert external_client.requests[0].json["message"] == expected

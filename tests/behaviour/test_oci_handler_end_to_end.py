@@ -1,4 +1,4 @@
-"""The story of the OCI Node Maintenance Handler, as its users know it, from the stream to the uncordoned node.
+"""The behaviour of the OCI Node Maintenance Handler, as its users know it, from the stream to the uncordoned node.
 
 On the sandbox with the handler's own times. On a real control plane with seconds instead of minutes, there over HTTP
 with Oracle's SDK, if it is installed.
@@ -68,7 +68,7 @@ RIGHTS = operator_manifests.role_objects(Installation(image="example/haulout", h
 
 @dataclass(frozen=True)
 class OciCluster:
-    """A cluster on OCI, in which the operator is at work."""
+    """A cluster on OCI, in which the operator runs."""
 
     cluster: LiveCluster
     cloud: OciCloud
@@ -92,7 +92,7 @@ class OciCluster:
         return [item for item in self.cluster.pods_on(node) if "cart" in item]
 
     def phase(self, event: str) -> str:
-        """Return how a maintenance stands."""
+        """Return the phase of a maintenance."""
         return str(self.cluster.get("maintenancenotices", f"oci-{event}").get("status", {}).get("phase"))
 
     async def wait_lead_times(self, leads: float) -> None:
@@ -100,7 +100,7 @@ class OciCluster:
         await self.cluster.pass_time(seconds=(leads * self.lead).total_seconds())
 
     async def wait_for_phase(self, event: str, phase: NoticePhase) -> None:
-        """Wait until a maintenance stands so."""
+        """Wait until a maintenance has this phase."""
         await self.cluster.eventually(lambda: self.phase(event), becomes=phase)
 
     async def wait_until_drained(self, node: str = "n1") -> None:
@@ -119,7 +119,7 @@ _IN_SERVICE = (False, "operational")
 async def an_oci_cluster(
     plans: PlanFactory, folder: Path, *, nodes: int = 2, by_default: bool = False
 ) -> AsyncIterator[OciCluster]:
-    """Run a cluster in which nobody has heard of a maintenance yet; `by_default`: nor has configured anything."""
+    """Run a cluster without maintenance; with `by_default` also without a configuration file."""
     plan = with_operator_rbac(plans(), RIGHTS).with_crd(definition())
     cloud = OciCloud(plan.clock, id_seed=folder.name.replace("_", "")[:30])
     machines = {f"n{number}": cloud.launch(f"oke-{number}") for number in range(1, nodes + 1)}
@@ -135,10 +135,12 @@ async def an_oci_cluster(
                 await set_profiles(cluster, node, "noticed")
 
         def sources(client: Client, nodes: Informer[Node]) -> list[OciEventSource]:
-            pace = timedelta(seconds=0.5)
-            place = ConsumerOptions(instance="haulout-0", idle_pause=pace, pause=pace)
+            poll_pause = timedelta(seconds=0.5)
+            consumer_options = ConsumerOptions(instance="haulout-0", idle_pause=poll_pause, pause=poll_pause)
             clock, random = client.clock, Random(7)
-            source = OciEventSource(compute, streaming=streaming, consumer_options=place, clock=clock, random=random)
+            source = OciEventSource(
+                compute, streaming=streaming, consumer_options=consumer_options, clock=clock, random=random
+            )
             source.adopt_cronjobs(client, nodes=nodes, namespace=NAMESPACE)
             return [source]
 
@@ -159,7 +161,7 @@ async def an_oci_cluster(
 async def _source_transport(
     cluster: LiveCluster, cloud: OciCloud, folder: Path
 ) -> AsyncIterator[tuple[Streaming, Compute]]:
-    """Yield the way to OCI."""
+    """Yield the clients of OCI."""
     if isinstance(cluster, SandboxCluster) or importlib.util.find_spec("oci") is None:
         yield cloud.streaming(), cloud.compute()
         return
@@ -177,185 +179,179 @@ async def _source_transport(
         yield streaming, compute
 
 
-async def test_from_an_event_on_the_stream_to_the_uncordoned_node(a_cluster: PlanFactory, tmp_path: Path) -> None:
+async def test_oci_event_leads_to_drain_and_uncordon(a_cluster: PlanFactory, tmp_path: Path) -> None:
     """ONMH cases 1, 5, 6 and 7: nothing before its time, then the drain that its users know, then the node is back."""
-    async with an_oci_cluster(a_cluster, tmp_path) as story:
-        await story.cluster.eventually(lambda: bool(story.movable_pods()))
-        event = story.announce(leads=2)
-        await story.wait_lead_times(0.8)
-        assert story.phase(event) in (
+    async with an_oci_cluster(a_cluster, tmp_path) as oci:
+        await oci.cluster.eventually(lambda: bool(oci.movable_pods()))
+        event = oci.announce(leads=2)
+        await oci.wait_lead_times(0.8)
+        assert oci.phase(event) in (
             NoticePhase.PLANNED,
             NoticePhase.DUE,
         )  # a real one has only seconds
-        assert not story.is_cordoned()
-        assert story.movable_pods()
-        await story.wait_lead_times(0.2)
-        await story.wait_until_drained()
-        assert [item for item in story.cluster.pods_on("n1") if "agent" in item]
-        await story.wait_lead_times(1)
-        story.cloud.start_maintenance(event)
-        await story.wait_for_phase(event, NoticePhase.ACTIVE)
-        assert story.is_cordoned()
-        story.cloud.end_maintenance(event)
-        await story.wait_until_back()
-        await story.wait_for_phase(event, NoticePhase.COMPLETED)
+        assert not oci.is_cordoned()
+        assert oci.movable_pods()
+        await oci.wait_lead_times(0.2)
+        await oci.wait_until_drained()
+        assert [item for item in oci.cluster.pods_on("n1") if "agent" in item]
+        await oci.wait_lead_times(1)
+        oci.cloud.start_maintenance(event)
+        await oci.wait_for_phase(event, NoticePhase.ACTIVE)
+        assert oci.is_cordoned()
+        oci.cloud.end_maintenance(event)
+        await oci.wait_until_back()
+        await oci.wait_for_phase(event, NoticePhase.COMPLETED)
 
 
-async def test_an_event_by_hand_as_the_readme_has_it_drains_at_once(a_cluster: PlanFactory, tmp_path: Path) -> None:
+async def test_event_published_by_hand_drains_at_once(a_cluster: PlanFactory, tmp_path: Path) -> None:
     """ONMH cases 2 and 3: put on the stream by a person, for a few minutes ahead; its end is put there as well."""
-    async with an_oci_cluster(a_cluster, tmp_path) as story:
-        unknown = story.cloud.schedule(story.machines["n1"], start=story.in_lead_times(0.7), silent=True)
-        document = story.cloud.event_document(unknown)
-        story.cloud.publish(document)
-        await story.wait_until_drained()
-        story.cloud.publish(document | {"eventType": f"{document['eventType']}.end"})
-        await story.wait_until_back()
+    async with an_oci_cluster(a_cluster, tmp_path) as oci:
+        unknown = oci.cloud.schedule(oci.machines["n1"], start=oci.in_lead_times(0.7), silent=True)
+        document = oci.cloud.event_document(unknown)
+        oci.cloud.publish(document)
+        await oci.wait_until_drained()
+        oci.cloud.publish(document | {"eventType": f"{document['eventType']}.end"})
+        await oci.wait_until_back()
 
 
-async def test_the_sample_of_the_readme_drains_each_time_it_is_sent(a_cluster: PlanFactory, tmp_path: Path) -> None:
+async def test_sample_of_the_readme_drains_each_time_it_is_published(a_cluster: PlanFactory, tmp_path: Path) -> None:
     """Its `eventTime` is of 2023, and all its identifiers are the same each time: OCI does not know of it."""
-    async with an_oci_cluster(a_cluster, tmp_path) as story:
+    async with an_oci_cluster(a_cluster, tmp_path) as oci:
         for _ in range(2):
-            start = f"{story.in_lead_times(0.7):%Y-%m-%dT%H:%M:%S.000Z}"
-            event, end = (sample(story.machines["n1"], start=start, kind=kind) for kind in (SCHEDULED, ENDED))
+            start = f"{oci.in_lead_times(0.7):%Y-%m-%dT%H:%M:%S.000Z}"
+            event, end = (sample(oci.machines["n1"], start=start, kind=kind) for kind in (SCHEDULED, ENDED))
             for document in (event, end):
                 document["data"]["resourceId"] += tmp_path.name  # tests of one server must not share a notice
-            story.cloud.publish(event)
-            await story.wait_until_drained()
-            await story.cluster.pass_time(seconds=12)  # longer than until Compute is asked
-            assert story.is_cordoned()
-            story.cloud.publish(end)
-            await story.wait_until_back()
+            oci.cloud.publish(event)
+            await oci.wait_until_drained()
+            await oci.cluster.pass_time(seconds=12)  # longer than until Compute is asked
+            assert oci.is_cordoned()
+            oci.cloud.publish(end)
+            await oci.wait_until_back()
 
 
-async def test_without_a_configuration_the_handlers_behaviour_is_the_default(
-    a_cluster: PlanFactory, tmp_path: Path
-) -> None:
+async def test_default_configuration_behaves_like_the_handler(a_cluster: PlanFactory, tmp_path: Path) -> None:
     """Ten minutes ahead is less than the quarter of an hour in which the handler drains at once."""
-    async with an_oci_cluster(a_cluster, tmp_path, by_default=True) as story:
-        start = story.cluster.clock.now() + timedelta(minutes=10)
-        event = story.cloud.schedule(story.machines["n1"], start=start)
-        await story.wait_until_drained()
-        assert not story.is_cordoned("n2")
-        story.cloud.start_maintenance(event)
-        await story.wait_for_phase(event, NoticePhase.ACTIVE)
-        story.cloud.end_maintenance(event)
-        await story.cluster.eventually(lambda: not story.is_cordoned())
+    async with an_oci_cluster(a_cluster, tmp_path, by_default=True) as oci:
+        start = oci.cluster.clock.now() + timedelta(minutes=10)
+        event = oci.cloud.schedule(oci.machines["n1"], start=start)
+        await oci.wait_until_drained()
+        assert not oci.is_cordoned("n2")
+        oci.cloud.start_maintenance(event)
+        await oci.wait_for_phase(event, NoticePhase.ACTIVE)
+        oci.cloud.end_maintenance(event)
+        await oci.cluster.eventually(lambda: not oci.is_cordoned())
 
 
-async def test_an_end_that_follows_its_beginning_at_once_leaves_no_node_cordoned(
+async def test_end_event_right_after_the_start_event_leaves_no_node_cordoned(
     a_cluster: PlanFactory, tmp_path: Path
 ) -> None:
     """ONMH weakness 11: there two jobs ran against each other."""
-    async with an_oci_cluster(a_cluster, tmp_path) as story:
-        event = story.announce(leads=9)
-        story.cloud.start_maintenance(event)
-        await story.cluster.eventually(story.is_cordoned)
-        story.cloud.end_maintenance(event)
-        await story.wait_until_back()
-        await story.wait_lead_times(0.5)
-        assert not story.is_cordoned()
+    async with an_oci_cluster(a_cluster, tmp_path) as oci:
+        event = oci.announce(leads=9)
+        oci.cloud.start_maintenance(event)
+        await oci.cluster.eventually(oci.is_cordoned)
+        oci.cloud.end_maintenance(event)
+        await oci.wait_until_back()
+        await oci.wait_lead_times(0.5)
+        assert not oci.is_cordoned()
 
 
-async def test_case_20_a_node_that_a_person_had_cordoned_stays_cordoned(a_cluster: PlanFactory, tmp_path: Path) -> None:
-    async with an_oci_cluster(a_cluster, tmp_path) as story:
-        await story.cluster.cordon("n1")
-        event = story.announce(leads=0.5)
-        await story.wait_until_drained()
-        story.cloud.start_maintenance(event)
-        story.cloud.end_maintenance(event)
-        await story.wait_for_phase(event, NoticePhase.COMPLETED)
-        await story.cluster.eventually(lambda: state(story.cluster, "n1"), becomes="operational")
-        assert story.is_cordoned()
+async def test_case_20_user_cordon_is_kept(a_cluster: PlanFactory, tmp_path: Path) -> None:
+    async with an_oci_cluster(a_cluster, tmp_path) as oci:
+        await oci.cluster.cordon("n1")
+        event = oci.announce(leads=0.5)
+        await oci.wait_until_drained()
+        oci.cloud.start_maintenance(event)
+        oci.cloud.end_maintenance(event)
+        await oci.wait_for_phase(event, NoticePhase.COMPLETED)
+        await oci.cluster.eventually(lambda: state(oci.cluster, "n1"), becomes="operational")
+        assert oci.is_cordoned()
 
 
-async def test_a_node_whose_maintenance_failed_stays_away_until_it_has_succeeded(
+async def test_node_of_a_failed_maintenance_stays_cordoned_until_it_succeeds(
     a_cluster: PlanFactory, tmp_path: Path
 ) -> None:
     """ONMH case 21."""
-    async with an_oci_cluster(a_cluster, tmp_path) as story:
-        event = story.announce(leads=0.5)
-        await story.wait_until_drained()
-        story.cloud.start_maintenance(event)
-        story.cloud.end_maintenance(event, state="FAILED")
-        await story.wait_for_phase(event, NoticePhase.ACTIVE)
-        await story.wait_lead_times(0.5)
-        assert story.is_cordoned()
-        story.cloud.end_maintenance(event)
-        await story.wait_until_back()
+    async with an_oci_cluster(a_cluster, tmp_path) as oci:
+        event = oci.announce(leads=0.5)
+        await oci.wait_until_drained()
+        oci.cloud.start_maintenance(event)
+        oci.cloud.end_maintenance(event, state="FAILED")
+        await oci.wait_for_phase(event, NoticePhase.ACTIVE)
+        await oci.wait_lead_times(0.5)
+        assert oci.is_cordoned()
+        oci.cloud.end_maintenance(event)
+        await oci.wait_until_back()
 
 
-async def test_a_node_that_is_not_ready_when_its_maintenance_ends_stays_away(
-    a_cluster: PlanFactory, tmp_path: Path
-) -> None:
-    async with an_oci_cluster(a_cluster, tmp_path) as story:
-        event = story.announce(leads=0.5)
-        await story.wait_until_drained()
-        await story.cluster.eventually(lambda: state(story.cluster, "n1"), becomes="in-maintenance")
-        story.cluster.stop_kubelet("n1")
-        await story.cluster.eventually(lambda: condition_status(story.cluster.get("nodes", "n1"), "Ready")[0] != "True")
-        story.cloud.end_maintenance(event)
-        await story.wait_for_phase(event, NoticePhase.COMPLETED)
-        await story.wait_lead_times(0.5)
-        assert story.is_cordoned()
-        story.cluster.start_kubelet("n1")
-        await story.wait_until_back()
+async def test_node_that_is_not_ready_at_the_end_stays_cordoned(a_cluster: PlanFactory, tmp_path: Path) -> None:
+    async with an_oci_cluster(a_cluster, tmp_path) as oci:
+        event = oci.announce(leads=0.5)
+        await oci.wait_until_drained()
+        await oci.cluster.eventually(lambda: state(oci.cluster, "n1"), becomes="in-maintenance")
+        oci.cluster.stop_kubelet("n1")
+        await oci.cluster.eventually(lambda: condition_status(oci.cluster.get("nodes", "n1"), "Ready")[0] != "True")
+        oci.cloud.end_maintenance(event)
+        await oci.wait_for_phase(event, NoticePhase.COMPLETED)
+        await oci.wait_lead_times(0.5)
+        assert oci.is_cordoned()
+        oci.cluster.start_kubelet("n1")
+        await oci.wait_until_back()
 
 
-async def test_a_maintenance_that_is_moved_or_called_off_drains_nothing_at_its_old_time(
+async def test_rescheduled_or_cancelled_maintenance_does_not_drain_at_the_old_time(
     a_cluster: PlanFactory, tmp_path: Path
 ) -> None:
     """ONMH cases 17 and 22, weaknesses 2 and 9."""
-    async with an_oci_cluster(a_cluster, tmp_path) as story:
-        moved, cancelled = story.announce("n1", leads=2), story.announce("n2", leads=2)
-        await story.cluster.eventually(lambda: bool(story.phase(moved) and story.phase(cancelled)))
-        story.cloud.reschedule(moved, story.in_lead_times(4))
-        story.cloud.end_maintenance(cancelled, state="CANCELED")
-        await story.wait_for_phase(cancelled, NoticePhase.CANCELLED)
-        await story.wait_lead_times(1.5)
-        assert (story.is_cordoned("n1"), story.is_cordoned("n2")) == (False, False)
-        await story.wait_lead_times(1.6)
-        await story.wait_until_drained("n1")
-        assert not story.is_cordoned("n2")
+    async with an_oci_cluster(a_cluster, tmp_path) as oci:
+        moved, cancelled = oci.announce("n1", leads=2), oci.announce("n2", leads=2)
+        await oci.cluster.eventually(lambda: bool(oci.phase(moved) and oci.phase(cancelled)))
+        oci.cloud.reschedule(moved, oci.in_lead_times(4))
+        oci.cloud.end_maintenance(cancelled, state="CANCELED")
+        await oci.wait_for_phase(cancelled, NoticePhase.CANCELLED)
+        await oci.wait_lead_times(1.5)
+        assert (oci.is_cordoned("n1"), oci.is_cordoned("n2")) == (False, False)
+        await oci.wait_lead_times(1.6)
+        await oci.wait_until_drained("n1")
+        assert not oci.is_cordoned("n2")
 
 
-async def test_case_30_of_many_maintenances_at_once_no_more_than_allowed_are_away(
-    a_cluster: PlanFactory, tmp_path: Path
-) -> None:
-    async with an_oci_cluster(a_cluster, tmp_path, nodes=3) as story:
-        nodes = list(story.machines)
-        events = {item: story.announce(item, leads=0.5) for item in nodes}
+async def test_case_30_concurrent_maintenances_respect_the_maximum(a_cluster: PlanFactory, tmp_path: Path) -> None:
+    async with an_oci_cluster(a_cluster, tmp_path, nodes=3) as oci:
+        nodes = list(oci.machines)
+        events = {item: oci.announce(item, leads=0.5) for item in nodes}
         for _ in nodes:
-            await story.cluster.eventually(lambda: any(story.is_cordoned(item) for item in events))
-            (away,) = [item for item in events if story.is_cordoned(item)]
-            await story.wait_until_drained(away)
-            story.cloud.end_maintenance(events.pop(away))
-            await story.wait_until_back(away)
+            await oci.cluster.eventually(lambda: any(oci.is_cordoned(item) for item in events))
+            (cordoned_node,) = [item for item in events if oci.is_cordoned(item)]
+            await oci.wait_until_drained(cordoned_node)
+            oci.cloud.end_maintenance(events.pop(cordoned_node))
+            await oci.wait_until_back(cordoned_node)
 
 
-async def test_case_33_what_the_handler_had_planned_is_done_and_its_cron_job_is_gone(
+async def test_case_33_planned_cron_job_of_the_handler_is_adopted_and_suspended(
     a_cluster: PlanFactory, tmp_path: Path
 ) -> None:
-    async with an_oci_cluster(a_cluster, tmp_path) as story:
-        client = story.cluster.admin
-        start = story.cluster.clock.now() + timedelta(hours=2)
-        event = story.cloud.schedule(story.machines["n1"], start=start, silent=True)
+    async with an_oci_cluster(a_cluster, tmp_path) as oci:
+        client = oci.cluster.admin
+        start = oci.cluster.clock.now() + timedelta(hours=2)
+        event = oci.cloud.schedule(oci.machines["n1"], start=start, silent=True)
         job = a_drain_cronjob("n1", start=start, namespace=NAMESPACE)
         made = await client.create(CRON_JOBS, job, namespace=NAMESPACE)
 
         async def is_suspended() -> bool:
             return (await client.get(CRON_JOBS, made.name, namespace=NAMESPACE)).spec.suspend
 
-        await story.wait_for_phase(event, NoticePhase.PLANNED)
-        await story.cluster.eventually(is_suspended)
-        story.cloud.start_maintenance(event)
-        await story.wait_until_drained()
+        await oci.wait_for_phase(event, NoticePhase.PLANNED)
+        await oci.cluster.eventually(is_suspended)
+        oci.cloud.start_maintenance(event)
+        await oci.wait_until_drained()
         await client.delete(CRON_JOBS, made.name, namespace=NAMESPACE)
 
 
-async def test_a_message_that_makes_no_sense_stops_nothing(a_cluster: PlanFactory, tmp_path: Path) -> None:
+async def test_invalid_message_does_not_stop_the_source(a_cluster: PlanFactory, tmp_path: Path) -> None:
     """ONMH case 10."""
-    async with an_oci_cluster(a_cluster, tmp_path) as story:
-        story.cloud.publish_bytes(base64.b64encode(b"\xff" * 99))
-        story.announce(leads=0.5)
-        await story.wait_until_drained()
+    async with an_oci_cluster(a_cluster, tmp_path) as oci:
+        oci.cloud.publish_bytes(base64.b64encode(b"\xff" * 99))
+        oci.announce(leads=0.5)
+        await oci.wait_until_drained()

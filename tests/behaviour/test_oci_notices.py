@@ -1,4 +1,4 @@
-"""Notices from OCI on any cluster: what its events say is what the API server takes."""
+"""Notices from OCI on any cluster: the API server accepts all of them."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -21,7 +21,7 @@ DAY, HOUR = timedelta(days=1), timedelta(hours=1)
 
 @asynccontextmanager
 async def running_source(cluster: ClusterBackend, cloud: OciCloud) -> AsyncIterator[tuple[Client, OciEventSource]]:
-    """Listen to a cloud, with a client that sees the outcome."""
+    """Run the event source of a cloud; yield a client and the source."""
     client = await cluster.client()
     await install_crd(cluster, client, MAINTENANCE_NOTICES, definition())
     source = OciEventSource(
@@ -49,28 +49,28 @@ async def notice(client: Client, event: str) -> MaintenanceNotice:
     return found[event]
 
 
-async def stage(client: Client, event: str) -> str:
+async def notice_stage(client: Client, event: str) -> str:
     return (await notice(client, event)).spec.stage
 
 
-async def test_a_maintenance_from_its_announcement_to_its_end(cluster: ClusterBackend) -> None:
+async def test_scheduled_event_becomes_a_notice_that_follows_its_changes(cluster: ClusterBackend) -> None:
     cloud = a_cloud(cluster)
     async with running_source(cluster, cloud) as (client, source):
         start = (cluster.clock.now() + DAY).replace(microsecond=0)
         event = cloud.schedule(cloud.launch("w"), start=start, hard_due_date=start + 9 * DAY)
-        await eventually(cluster.clock, lambda: stage(client, event), becomes=NoticeStage.SCHEDULED)
+        await eventually(cluster.clock, lambda: notice_stage(client, event), becomes=NoticeStage.SCHEDULED)
         spec = (await notice(client, event)).spec
         assert (spec.start, spec.deadline, spec.end) == (start, start + DAY, start + DAY + 2 * HOUR)
         await source.reschedule(await notice(client, event), start + 3 * DAY)
         cloud.start_maintenance(event)
-        await eventually(cluster.clock, lambda: stage(client, event), becomes=NoticeStage.STARTED)
+        await eventually(cluster.clock, lambda: notice_stage(client, event), becomes=NoticeStage.STARTED)
         assert (await notice(client, event)).spec.start == start + 3 * DAY
         cloud.end_maintenance(event)
-        await eventually(cluster.clock, lambda: stage(client, event), becomes=NoticeStage.ENDED)
+        await eventually(cluster.clock, lambda: notice_stage(client, event), becomes=NoticeStage.ENDED)
         assert not source.problems()
 
 
-async def test_whatever_an_event_says_the_api_server_takes_it(cluster: ClusterBackend) -> None:
+async def test_unusual_oci_events_are_accepted_by_the_api_server(cluster: ClusterBackend) -> None:
     cloud = a_cloud(cluster)
     start = (cluster.clock.now() + DAY).replace(microsecond=0)
     async with running_source(cluster, cloud) as (client, source):
@@ -85,19 +85,19 @@ async def test_whatever_an_event_says_the_api_server_takes_it(cluster: ClusterBa
                 (timedelta(), timedelta(), start),
             )
         ]
-        strange = cloud.event_document(events[0])
-        strange["data"]["resourceId"] = f"ocid1.Event.oc1..{cluster.prefix}/?#\u0025"
-        strange["data"]["additionalDetails"] |= {
+        unusual_event = cloud.event_document(events[0])
+        unusual_event["data"]["resourceId"] = f"ocid1.Event.oc1..{cluster.prefix}/?#\u0025"
+        unusual_event["data"]["additionalDetails"] |= {
             "description": "\u00e9\u0000" * 9_000,
             "maintenanceReason": "x" * 9_000,
         }
-        cloud.publish(strange)
+        cloud.publish(unusual_event)
         cloud.start_maintenance(events[-1])  # long before its time
-        expected = {*events, strange["data"]["resourceId"]}
+        expected = {*events, unusual_event["data"]["resourceId"]}
 
         async def missing() -> set[str]:
             return expected - {notice.spec.notice_id for notice in (await client.list(MAINTENANCE_NOTICES)).items}
 
         await eventually(cluster.clock, missing, becomes=set())
-        await eventually(cluster.clock, lambda: stage(client, events[-1]), becomes=NoticeStage.STARTED)
+        await eventually(cluster.clock, lambda: notice_stage(client, events[-1]), becomes=NoticeStage.STARTED)
         assert not source.problems()

@@ -1,4 +1,4 @@
-"""Profiles with exactly the permissions that their configuration needs: all works, and nothing is granted in vain.
+"""Profiles with exactly the permissions that their configuration needs: all works, and every permission is used.
 
 The configurations cover all plugins that need something in the cluster.
 """
@@ -149,7 +149,7 @@ def loaded(file: Path, text: str) -> Configuration:
 
 
 def unused_grants(cluster: LiveCluster, configuration: Configuration) -> list[str]:
-    """Return what a configuration is granted and has not used, as far as that can be told."""
+    """Return the unused permissions of a configuration, as far as they are known."""
     return [
         item
         for item in unused_verbs(cluster, permissions.profile_permissions(configuration, namespace=NAMESPACE))
@@ -162,7 +162,7 @@ async def request_maintenance(cluster: LiveCluster, node: str, *, is_wanted: boo
     await cluster.patch("nodes", node, metadata={"labels": {"patch": "yes" if is_wanted else None}})
 
 
-async def test_a_profile_that_drains_needs_what_it_is_granted(a_cluster: PlanFactory, file: Path) -> None:
+async def test_draining_profile_uses_all_granted_permissions(a_cluster: PlanFactory, file: Path) -> None:
     configuration = loaded(file, DRAINING)
     plan = with_nodemaintenance_crd(a_cluster()).with_rbac(*shipped_rbac(configuration)).with_nodes(3)
     plan = plan.with_deployment("shop/cart", replicas=6, budget=5).with_daemon_set("shop/logs")
@@ -179,14 +179,14 @@ async def test_a_profile_that_drains_needs_what_it_is_granted(a_cluster: PlanFac
         assert _missing(cluster) == []
 
 
-async def test_leases_are_needed_where_they_are_and_nowhere_else(a_cluster: PlanFactory, file: Path) -> None:
+async def test_lease_permissions_are_limited_to_the_configured_leases(a_cluster: PlanFactory, file: Path) -> None:
     configuration = loaded(file, STAGGERED)
     slack = FakeSlack()
-    outside = ExternalClientWithSecrets(reply_to=slack)
+    external_client = ExternalClientWithSecrets(reply_to=slack)
     async with (
         with_nodemaintenance_crd(a_cluster()).with_rbac(*shipped_rbac(configuration)).with_nodes(2).running() as cluster
     ):
-        cluster.run(operator_with_profiles(file, outside=outside))
+        cluster.run(operator_with_profiles(file, external_client=external_client))
         for node in ("n1", "n2"):
             await set_profiles(cluster, node, "os")
             await request_maintenance(cluster, node)
@@ -205,9 +205,9 @@ async def test_leases_are_needed_where_they_are_and_nowhere_else(a_cluster: Plan
         }
 
 
-async def test_hypervisors_and_secrets_are_granted_to_who_configures_them(a_cluster: PlanFactory, file: Path) -> None:
+async def test_hypervisor_and_secret_permissions_follow_the_configuration(a_cluster: PlanFactory, file: Path) -> None:
     configuration = loaded(file, ELSEWHERE)
-    outside = ExternalClientWithSecrets(reply_to=_kubernikus)
+    external_client = ExternalClientWithSecrets(reply_to=_kubernikus)
     plan = (
         with_nodemaintenance_crd(a_cluster())
         .with_crd(HYPERVISOR_CRD)
@@ -216,7 +216,7 @@ async def test_hypervisors_and_secrets_are_granted_to_who_configures_them(a_clus
     )
     async with plan.running() as cluster:
         await cluster.create(_secret(), _hypervisor("n1"))
-        cluster.run(outside.for_program(operator_with_profiles(file, outside=outside)))
+        cluster.run(external_client.for_program(operator_with_profiles(file, external_client=external_client)))
         await set_profiles(cluster, "n1", "os")
         await request_maintenance(cluster, "n1")
         await cluster.eventually(lambda: state(cluster, "n1"), becomes=REQUIRED)
@@ -227,7 +227,7 @@ async def test_hypervisors_and_secrets_are_granted_to_who_configures_them(a_clus
         assert unused_grants(cluster, configuration) == []
 
 
-async def test_maintenances_need_what_they_are_granted(a_cluster: PlanFactory) -> None:
+async def test_maintenances_use_all_granted_permissions(a_cluster: PlanFactory) -> None:
     """All but EvictionRequests, which few clusters have, and the webhook's certificate; these have their own tests."""
     granted = shipped_rbac(None, pod_deletion=True)
     plan = with_nodemaintenance_crd(a_cluster()).with_rbac(*granted).with_control_plane(1).with_nodes(2)
@@ -252,12 +252,14 @@ async def test_maintenances_need_what_they_are_granted(a_cluster: PlanFactory) -
         assert [item for item in found if item not in RARELY_USED] == []
 
 
-async def test_a_maintenance_that_may_delete_pods_does_not_start_without_the_right_to(a_cluster: PlanFactory) -> None:
+async def test_maintenance_that_may_delete_pods_does_not_start_without_the_permission(a_cluster: PlanFactory) -> None:
     async with with_nodemaintenance_crd(a_cluster()).with_rbac(*shipped_rbac(None)).with_nodes(1).running() as cluster:
         cluster.run(run_controller)
         await create_maintenance(cluster, "n1", drain={"evictionTimeout": "1s"})
-        said = await cluster.eventually(lambda: status(cluster).get("lastError"))
-        assert said.startswith("the operator may not delete pods; the drain policy needs the permission to delete pods")
+        error_text = await cluster.eventually(lambda: status(cluster).get("lastError"))
+        assert error_text.startswith(
+            "the operator may not delete pods; the drain policy needs the permission to delete pods"
+        )
         assert not cluster.get("nodes", "n1")["spec"].get("unschedulable")
         await cluster.eventually(lambda: any("may not delete pods" in warning for warning in _warnings(cluster)))
         await cluster.apply_rbac(*shipped_rbac(None, pod_deletion=True))
@@ -265,7 +267,7 @@ async def test_a_maintenance_that_may_delete_pods_does_not_start_without_the_rig
         await end_maintenance(cluster)
 
 
-async def test_a_policy_that_comes_to_delete_pods_names_the_right_that_it_lacks_and_goes_on_when_it_is_granted(
+async def test_policy_changed_to_delete_pods_reports_the_missing_permission_and_resumes_once_granted(
     a_cluster: PlanFactory,
 ) -> None:
     plan = with_blocking_pods(with_nodemaintenance_crd(a_cluster()).with_rbac(*shipped_rbac(None)).with_nodes(1), "n1")
@@ -282,7 +284,7 @@ async def test_a_policy_that_comes_to_delete_pods_names_the_right_that_it_lacks_
         await end_maintenance(cluster)
 
 
-async def test_a_namespace_of_leases_that_is_not_there_is_named_with_the_remedy(a_cluster: PlanFactory) -> None:
+async def test_missing_lease_namespace_is_reported_with_a_remedy(a_cluster: PlanFactory) -> None:
     """As OLM installs it: it grants leases in all namespaces, and cannot bring one of them."""
     settings = NodeMaintenanceSettings(lease_namespace="absent-leases")
     everywhere = [
@@ -297,8 +299,8 @@ async def test_a_namespace_of_leases_that_is_not_there_is_named_with_the_remedy(
     async with plan.running() as cluster:
         cluster.run(partial(run_controller, settings=settings))
         await create_maintenance(cluster, "n1")
-        said = await cluster.eventually(lambda: status(cluster).get("lastError"))
-        assert "run `kubectl create namespace absent-leases`" in said
+        error_text = await cluster.eventually(lambda: status(cluster).get("lastError"))
+        assert "run `kubectl create namespace absent-leases`" in error_text
         assert not cluster.has("namespaces", "absent-leases")
         assert "unschedulable" not in cluster.get("nodes", "n1")["spec"]
         await cluster.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "absent-leases"}})
@@ -307,7 +309,7 @@ async def test_a_namespace_of_leases_that_is_not_there_is_named_with_the_remedy(
         await cluster.delete("namespaces", "absent-leases")
 
 
-async def test_a_namespace_of_leases_that_may_be_created_enforces_pod_security(a_cluster: PlanFactory) -> None:
+async def test_created_lease_namespace_enforces_pod_security(a_cluster: PlanFactory) -> None:
     async with with_nodemaintenance_crd(a_cluster()).with_nodes(1).running() as cluster:
         cluster.run(partial(run_controller, settings=NodeMaintenanceSettings(lease_namespace="created-leases")))
         await create_maintenance(cluster, "n1")
@@ -318,7 +320,9 @@ async def test_a_namespace_of_leases_that_may_be_created_enforces_pod_security(a
         await cluster.delete("namespaces", "created-leases")
 
 
-async def test_a_reload_that_needs_more_says_so_and_stops_nothing_else(a_cluster: PlanFactory, file: Path) -> None:
+async def test_reload_that_needs_more_permissions_reports_them_and_other_profiles_continue(
+    a_cluster: PlanFactory, file: Path
+) -> None:
     """The first configuration is permitted; the next one also wants leases that nobody has granted."""
     before = loaded(file, DRAINING)
     plan = with_nodemaintenance_crd(a_cluster()).with_rbac(*shipped_rbac(before)).with_nodes(2)
@@ -328,9 +332,9 @@ async def test_a_reload_that_needs_more_says_so_and_stops_nothing_else(a_cluster
             await set_profiles(cluster, node, "os")
         await cluster.eventually(lambda: state(cluster, "n1"), becomes=OPERATIONAL)
         wanted = loaded(file, STAGGERED_DRAINS)
-        (said,) = await cluster.eventually(lambda: _missing(cluster))
-        assert "list, watch leases.coordination.k8s.io in kube-public" in said
-        assert "patch leases.coordination.k8s.io in kube-public t-0 (to stagger)" in said
+        (message,) = await cluster.eventually(lambda: _missing(cluster))
+        assert "list, watch leases.coordination.k8s.io in kube-public" in message
+        assert "patch leases.coordination.k8s.io in kube-public t-0 (to stagger)" in message
         await request_maintenance(cluster, "n1")
         await cluster.patch("nodes", "n2", metadata={"labels": {"patch": "yes", "calm": ""}})
         await cluster.eventually(lambda: state(cluster, "n2"), becomes=IN_MAINTENANCE)
@@ -341,18 +345,18 @@ async def test_a_reload_that_needs_more_says_so_and_stops_nothing_else(a_cluster
 
 
 def _advice(cluster: LiveCluster, *, kind: str) -> list[str]:
-    """Return what to do about blockers of a kind."""
+    """Return the advice of blockers of a kind."""
     return [blocker["remedy"] for blocker in status(cluster).get("blockers", ()) if blocker["kind"] == kind]
 
 
 def _warnings(cluster: LiveCluster) -> list[str]:
-    """Return what warnings say."""
+    """Return the notes of warning Events."""
     found = [event for event in cluster.by_key("events").values() if event["type"] == "Warning"]
     return [str(event.get("note") or event.get("message")) for event in found]
 
 
 def _missing(cluster: LiveCluster) -> list[str]:
-    """Return what events say that the operator lacks."""
+    """Return the missing permissions that Events report."""
     found = [event for event in cluster.by_key("events").values() if event["reason"] == "PermissionsMissing"]
     return [str(event.get("note") or event.get("message")) for event in found]
 
@@ -361,8 +365,8 @@ def _was_notified(slack: FakeSlack, node: str) -> bool:
     return any(post["text"] == node for post in slack.posts)
 
 
-def _kubernikus(asked: SentRequest) -> FakeReply:
-    if asked.method == "POST":
+def _kubernikus(request: SentRequest) -> FakeReply:
+    if request.method == "POST":
         return 201, b"{}"
     return 200, json.dumps({"spec": {"nodePools": [{"size": 1}]}}).encode()
 

@@ -1,4 +1,4 @@
-"""Drains of profiles are told by the conditions of nodes, as those of NodeMaintenances are."""
+"""Drains by profiles set node conditions, as those of NodeMaintenances do."""
 
 from pathlib import Path
 
@@ -30,11 +30,11 @@ def condition_of(cluster: LiveCluster, node: str, kind: str) -> tuple[str, str]:
 
 
 async def request_maintenance(cluster: LiveCluster, node: str, value: str | None) -> None:
-    """Want a node in maintenance, or not any more."""
+    """Request maintenance of a node, or end it."""
     await cluster.patch("nodes", node, metadata={"labels": {"patch": value}})
 
 
-async def test_a_drain_by_a_profile_is_told_until_the_node_is_operational(
+async def test_drain_by_a_profile_sets_node_conditions_until_the_node_is_operational(
     a_cluster: PlanFactory, tmp_path: Path
 ) -> None:
     async with with_blocking_pods(with_operator_rbac(a_cluster()).with_nodes(2), "n1").running() as cluster:
@@ -57,8 +57,8 @@ async def test_a_drain_by_a_profile_is_told_until_the_node_is_operational(
         assert condition_of(cluster, "n2", "DrainInProgress") == ("", "")
 
 
-async def test_a_maintenance_of_the_same_node_says_its_own(a_cluster: PlanFactory, tmp_path: Path) -> None:
-    """What the profile says stays until it is done with the node; what the maintenance says goes with it."""
+async def test_maintenance_and_profile_set_separate_node_conditions(a_cluster: PlanFactory, tmp_path: Path) -> None:
+    """The condition of the profile stays until it releases the node; that of the maintenance ends with it."""
     async with with_operator_rbac(a_cluster()).with_nodes(2).running() as cluster:
         cluster.run(operator_with_profiles(a_configuration_file(tmp_path, LABEL_CONFIGURATION)))
         await set_profiles(cluster, "n1", "os")
@@ -75,7 +75,9 @@ async def test_a_maintenance_of_the_same_node_says_its_own(a_cluster: PlanFactor
         await cluster.eventually(lambda: condition_of(cluster, "n1", "Drained")[0], becomes="False")
 
 
-async def test_without_the_permission_a_drain_goes_on_as_before(a_cluster: PlanFactory, tmp_path: Path) -> None:
+async def test_drain_continues_without_permission_to_set_node_conditions(
+    a_cluster: PlanFactory, tmp_path: Path
+) -> None:
     plan = with_nodemaintenance_crd(a_cluster()).with_rbac(*map(_without_status, OPERATOR_RBAC)).with_nodes(2)
     async with plan.running() as cluster:
         cluster.run(operator_with_profiles(a_configuration_file(tmp_path, LABEL_CONFIGURATION)))

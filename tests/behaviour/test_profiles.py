@@ -128,17 +128,17 @@ def write(file: Path, text: str) -> None:
     file.write_text(text)
 
 
-async def test_flatcar_nodes_reboot_when_somebody_approves(a_cluster: PlanFactory, file: Path) -> None:
+async def test_flatcar_nodes_reboot_after_approval(a_cluster: PlanFactory, file: Path) -> None:
     write(file, FLATCAR)
-    outside = FakeExternalClient()
+    external_client = FakeExternalClient()
     async with with_operator_rbac(a_cluster()).with_nodes(2).running() as cluster:
-        cluster.run(operator_with_profiles(file, outside=outside))
+        cluster.run(operator_with_profiles(file, external_client=external_client))
         await cluster.eventually(lambda: (state(cluster, "n1"), state(cluster, "n2")), becomes=(OPERATIONAL,) * 2)
         await set_profiles(cluster, "n1", "flatcar")
         await annotate(cluster, "n1", NEEDED, "true")
         await cluster.eventually(lambda: state(cluster, "n1"), becomes=REQUIRED)
-        await cluster.eventually(lambda: len(outside.requests), becomes=1)
-        assert outside.requests[0].json["text"].startswith("Node n1 with kubelet v")
+        await cluster.eventually(lambda: len(external_client.requests), becomes=1)
+        assert external_client.requests[0].json["text"].startswith("Node n1 with kubelet v")
         await annotate(cluster, "n1", APPROVED, "true")
         await cluster.eventually(lambda: state(cluster, "n1"), becomes=IN_MAINTENANCE)
         assert (annotation(cluster, "n1", ALLOWED), annotation(cluster, "n1", APPROVED)) == ("true", None)
@@ -147,12 +147,10 @@ async def test_flatcar_nodes_reboot_when_somebody_approves(a_cluster: PlanFactor
         assert annotation(cluster, "n1", ALLOWED) is None
         assert states(cluster, "n2")[-1] == OPERATIONAL
         assert profile_data(cluster, "n1")["Profiles"]["flatcar"]["Current"] == OPERATIONAL
-        assert len(outside.requests) == 1
+        assert len(external_client.requests) == 1
 
 
-async def test_nodes_are_drained_one_after_the_other_and_prove_that_they_are_well(
-    a_cluster: PlanFactory, file: Path
-) -> None:
+async def test_nodes_are_drained_one_at_a_time_and_return_when_healthy(a_cluster: PlanFactory, file: Path) -> None:
     write(file, DRAINING)
     plan = with_operator_rbac(a_cluster()).with_nodes(3).with_deployment("shop/cart", replicas=3, budget=2)
     async with plan.running() as cluster:
@@ -172,12 +170,12 @@ async def test_nodes_are_drained_one_after_the_other_and_prove_that_they_are_wel
         assert not cluster.get("nodes", inside[0])["spec"].get("unschedulable")
 
 
-async def test_pods_that_are_evicted_have_an_event_and_are_counted(a_cluster: PlanFactory, file: Path) -> None:
+async def test_evicted_pods_have_an_event_and_are_counted(a_cluster: PlanFactory, file: Path) -> None:
     write(file, DRAINING)
-    seen: list[ProfilesComponent] = []
+    components: list[ProfilesComponent] = []
     plan = with_operator_rbac(a_cluster()).with_nodes(2).with_deployment("shop/cart", replicas=2)
     async with plan.running() as cluster:
-        cluster.run(operator_with_profiles(file, on_started=seen.append))
+        cluster.run(operator_with_profiles(file, on_started=components.append))
         node = str(cluster.pods_of("shop/cart")[0]["spec"]["nodeName"])
         leaving = {item.partition("/")[2] for item in cluster.pods_on(node)}
         await set_profiles(cluster, node, "os")
@@ -185,8 +183,8 @@ async def test_pods_that_are_evicted_have_an_event_and_are_counted(a_cluster: Pl
         await cluster.eventually(lambda: state(cluster, node), becomes=IN_MAINTENANCE)
         await cluster.eventually(lambda: leaving <= _evicted(cluster))
         count = ("deployment_cart", "os")
-        await cluster.eventually(lambda: seen[0].metrics.shuffles.values.get(count), becomes=len(leaving))
-        assert seen[0].metrics.shuffles_per_replica.values[count] == len(leaving) / 2
+        await cluster.eventually(lambda: components[0].metrics.shuffles.values.get(count), becomes=len(leaving))
+        assert components[0].metrics.shuffles_per_replica.values[count] == len(leaving) / 2
 
 
 async def test_profiles_wait_while_the_go_controller_leads_and_maintenances_do_not(
@@ -205,15 +203,17 @@ async def test_profiles_wait_while_the_go_controller_leads_and_maintenances_do_n
             assert cluster.get("leases", f"{NAMESPACE}/{name}")["spec"]["holderIdentity"] == "operator_1"
 
 
-async def test_an_edit_takes_effect_and_a_broken_one_does_not(a_cluster: PlanFactory, file: Path) -> None:
+async def test_configuration_edit_takes_effect_and_an_invalid_one_is_refused(
+    a_cluster: PlanFactory, file: Path
+) -> None:
     write(file, FLATCAR)
     async with with_operator_rbac(a_cluster()).with_nodes(1).running() as cluster:
         cluster.run(operator_with_profiles(file))
         await set_profiles(cluster, "n1", "flatcar")
         await cluster.eventually(lambda: state(cluster, "n1"), becomes=OPERATIONAL)
         write(file, FLATCAR.replace("hasAnnotation", "hasAnotation"))
-        told = await cluster.eventually(lambda: _refusals(cluster, file))
-        assert "found 'hasAnotation'; did you mean hasAnnotation?" in told[0]
+        refusals = await cluster.eventually(lambda: _refusals(cluster, file))
+        assert "found 'hasAnotation'; did you mean hasAnnotation?" in refusals[0]
         await annotate(cluster, "n1", NEEDED, "true")
         await cluster.eventually(lambda: state(cluster, "n1"), becomes=REQUIRED)
         write(file, FLATCAR.replace(APPROVED, "example.com/go"))
@@ -227,13 +227,13 @@ def _in_maintenance(cluster: LiveCluster) -> list[str]:
 
 
 def _evicted(cluster: LiveCluster) -> set[str]:
-    """Return of which pods events say that they are evicted."""
+    """Return the pods that Events report as evicted."""
     found = [event for event in cluster.by_key("events").values() if event["reason"] == "Evicting"]
     return {str((event.get("regarding") or event["involvedObject"])["name"]) for event in found}
 
 
 def _refusals(cluster: LiveCluster, file: Path) -> list[str]:
-    """Return what events say about a configuration; a real cluster keeps those of other tests."""
+    """Return the notes of Events about a configuration; a real cluster keeps those of other tests."""
     found = [event for event in cluster.by_key("events").values() if event["reason"] == "ConfigurationRefused"]
     return [note for event in found if str(file) in (note := str(event.get("note") or event.get("message")))]
 

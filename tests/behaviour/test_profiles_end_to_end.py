@@ -84,19 +84,19 @@ DRAIN_CONFIGURATIONS = {
 
 @asynccontextmanager
 async def replicas(
-    plan: ClusterPlan, text: str, folder: Path, *, node: str = "", lives: dict[str, RunningProgram] | None = None
+    plan: ClusterPlan, text: str, folder: Path, *, node: str = "", programs: dict[str, RunningProgram] | None = None
 ) -> AsyncIterator[LiveCluster]:
-    """Run a cluster in which one of two replicas leads; both are on `node`. `lives` gets them, by who they are."""
+    """Run a cluster in which one of two replicas leads; both are on `node`. `programs` gets them, by identity."""
     file = folder / "maintenance.yaml"
     file.write_text(text)
     async with plan.running() as cluster:
         for name in REPLICAS:
             program = operator_with_profiles(
-                file, outside=FakeExternalClient(), identity=f"{name}_1", environ={"TRUE": "true"}, node=node
+                file, external_client=FakeExternalClient(), identity=f"{name}_1", environ={"TRUE": "true"}, node=node
             )
-            life = cluster.run(program, name=name)
-            if lives is not None:
-                lives[f"{name}_1"] = life
+            program_run = cluster.run(program, name=name)
+            if programs is not None:
+                programs[f"{name}_1"] = program_run
         await cluster.eventually(lambda: state(cluster, "n1"), becomes=OPERATIONAL)
         yield cluster
 
@@ -110,7 +110,7 @@ def leader(cluster: LiveCluster) -> str:
 
 
 def event_counts(cluster: LiveCluster, node: str, *, since: Sequence[str]) -> Counter[str]:
-    """Return how often events of each reason were told of a node, but for those that were there before."""
+    """Count the Events about a node by reason, without those that existed before."""
     events = [event for key, event in cluster.by_key("events").items() if key not in since]
     return Counter(event["reason"] for event in events if regarding(event).get("name") == node and _is_own_event(event))
 
@@ -124,7 +124,7 @@ def _is_own_event(event: RawObject) -> bool:
     return "maintenance" in (event.get("reportingController"), event.get("reportingComponent"))
 
 
-async def test_a_flatcar_node_that_hosts_the_leader_goes_through_its_whole_cycle(
+async def test_flatcar_node_that_hosts_the_leader_completes_the_cycle(
     a_cluster: PlanFactory, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """X01, X02, X03, X04, X05."""
@@ -153,36 +153,36 @@ async def test_a_flatcar_node_that_hosts_the_leader_goes_through_its_whole_cycle
         assert "forbidden" not in caplog.text.lower()
 
 
-async def test_another_replica_goes_on_where_the_leader_ended(a_cluster: PlanFactory, tmp_path: Path) -> None:
+async def test_another_replica_continues_after_the_leader_is_killed(a_cluster: PlanFactory, tmp_path: Path) -> None:
     """X02, with the leader lost in the middle of it."""
-    lives: dict[str, RunningProgram] = {}
-    async with replicas(with_operator_rbac(a_cluster()).with_nodes(1), FLATCAR, tmp_path, lives=lives) as cluster:
+    programs: dict[str, RunningProgram] = {}
+    async with replicas(with_operator_rbac(a_cluster()).with_nodes(1), FLATCAR, tmp_path, programs=programs) as cluster:
         await set_profiles(cluster, "n1", "flatcar")
         await annotate(cluster, "n1", NEEDED, "true")
         await cluster.eventually(lambda: state(cluster, "n1"), becomes=REQUIRED)
         first = leader(cluster)
-        lives[first].kill()
+        programs[first].kill()
         await annotate(cluster, "n1", APPROVED, "true")
         await cluster.eventually(lambda: state(cluster, "n1"), becomes=MAINTAINED)
         assert leader(cluster) != first
 
 
-@pytest.mark.parametrize("way", DRAIN_CONFIGURATIONS)
-async def test_a_drain_waits_for_a_disruption_budget_and_its_profile_for_the_drain(
-    a_cluster: PlanFactory, tmp_path: Path, way: str
+@pytest.mark.parametrize("variant", DRAIN_CONFIGURATIONS)
+async def test_transition_waits_for_the_drain_and_the_drain_for_the_disruption_budget(
+    a_cluster: PlanFactory, tmp_path: Path, variant: str
 ) -> None:
     """12.9: drain against a disruption budget, retry signal in enter and trigger through the whole controller."""
     pods = {"nodeSelector": {"kubernetes.io/hostname": "n1"}}
     plan = with_operator_rbac(a_cluster()).with_nodes(2).with_deployment("shop/kept", replicas=1, budget=1, pods=pods)
-    async with replicas(plan, DRAIN_CONFIGURATIONS[way], tmp_path) as cluster:
+    async with replicas(plan, DRAIN_CONFIGURATIONS[variant], tmp_path) as cluster:
         before = tuple(cluster.by_key("events"))
         await set_profiles(cluster, "n1", "os")
         await cluster.patch("nodes", "n1", metadata={"labels": {"patch": ""}})
         await cluster.eventually(lambda: is_cordoned(cluster, "n1"))
         await cluster.pass_time(seconds=4)
         entry = profile_data(cluster, "n1")["Profiles"]["os"]
-        waits = {"trigger": (OPERATIONAL, OPERATIONAL), "enter": (MAINTAINED, OPERATIONAL)}
-        assert (entry["Current"], entry["Previous"]) == waits[way]
+        expected = {"trigger": (OPERATIONAL, OPERATIONAL), "enter": (MAINTAINED, OPERATIONAL)}
+        assert (entry["Current"], entry["Previous"]) == expected[variant]
         assert len(cluster.pods_on("n1")) == 1
         assert not event_counts(cluster, "n1", since=before)["ChangeMaintenanceStateFailed"]
         await cluster.delete("poddisruptionbudgets", "shop/kept")
@@ -196,7 +196,7 @@ async def test_a_drain_waits_for_a_disruption_budget_and_its_profile_for_the_dra
         assert not is_cordoned(cluster, "n1")
 
 
-async def test_a_label_that_is_taken_off_in_maintenance_leaves_the_node_as_it_is(
+async def test_profile_label_removed_in_maintenance_leaves_the_node_unchanged(
     a_cluster: PlanFactory, tmp_path: Path
 ) -> None:
     """12.9: profile removal while in maintenance."""
@@ -213,7 +213,7 @@ async def test_a_label_that_is_taken_off_in_maintenance_leaves_the_node_as_it_is
         assert is_cordoned(cluster, "n1")
 
 
-async def test_a_broken_file_leaves_the_last_good_one_in_force_and_a_mended_one_counts(
+async def test_invalid_file_keeps_the_last_valid_configuration_until_it_is_corrected(
     a_cluster: PlanFactory, tmp_path: Path
 ) -> None:
     """12.9: reload while running, broken configuration; every replica follows the file."""
@@ -230,9 +230,7 @@ async def test_a_broken_file_leaves_the_last_good_one_in_force_and_a_mended_one_
         await cluster.eventually(lambda: state(cluster, "n1"), becomes=MAINTAINED)
 
 
-async def test_two_profiles_that_may_enter_maintenance_at_once_do_so_one_after_the_other(
-    a_cluster: PlanFactory, tmp_path: Path
-) -> None:
+async def test_two_profiles_enter_maintenance_one_after_the_other(a_cluster: PlanFactory, tmp_path: Path) -> None:
     """12.9: two profiles becoming eligible in one reconcile."""
     second = DRAIN_CONFIGURATIONS["trigger"].replace("trigger: drain", "trigger: ~").partition("profiles:\n")[2]
     text = DRAIN_CONFIGURATIONS["trigger"] + second.replace("name: os", "name: bios")

@@ -1,4 +1,4 @@
-"""A node counts as back when the workloads that were evicted from it are available again, whoever operates by then."""
+"""A node has recovered when the workloads evicted from it are available again, also after a restart of the operator."""
 
 from datetime import timedelta
 from pathlib import Path
@@ -37,7 +37,7 @@ NOT_RECOVERED = "evicted from node n1 and not fully available again: Deployment 
 
 
 def with_pinned_deployment(plan: ClusterPlan) -> ClusterPlan:
-    """Run a Deployment that wants node n1, and so does not come back while that is cordoned."""
+    """Add a Deployment that requires node n1, and so is unavailable while that is cordoned."""
     pods = {"nodeSelector": {"kubernetes.io/hostname": "n1"}}
     return plan.with_nodes(2).with_deployment("shop/cart", replicas=1, pods=pods)
 
@@ -49,7 +49,7 @@ async def unpin_deployment(cluster: LiveCluster) -> None:
 
 
 async def set_foreign_hostname(cluster: LiveCluster, node: str, name: str = "elsewhere") -> None:
-    """Let a node say that it is another host, so that the Deployment finds none that it wants."""
+    """Change the hostname label of a node, so that the Deployment cannot be scheduled."""
     await cluster.patch("nodes", node, metadata={"labels": {"kubernetes.io/hostname": name}})
 
 
@@ -61,35 +61,39 @@ async def start_maintenance(cluster: LiveCluster, node: str) -> None:
 
 
 def wait_reasons(profiles: list[ProfilesComponent]) -> str:
-    """Return all that the last operator says of its nodes."""
+    """Return the node infos of the last operator as text."""
     return str(profiles[-1].infos()) if profiles else ""
 
 
-async def test_a_successor_waits_for_what_was_evicted_before_it_started(a_cluster: PlanFactory, tmp_path: Path) -> None:
-    seen: list[ProfilesComponent] = []
+async def test_restarted_operator_waits_for_workloads_evicted_before_the_restart(
+    a_cluster: PlanFactory, tmp_path: Path
+) -> None:
+    components: list[ProfilesComponent] = []
     async with with_pinned_deployment(with_operator_rbac(a_cluster())).running() as cluster:
         operator = cluster.run(
-            operator_with_profiles(a_configuration_file(tmp_path, RECOVERED), on_started=seen.append)
+            operator_with_profiles(a_configuration_file(tmp_path, RECOVERED), on_started=components.append)
         )
         await start_maintenance(cluster, "n1")
         operator.kill()
         await cluster.patch("nodes", "n1", metadata={"labels": {"patch": None}})
         operator.start()
-        await cluster.eventually(lambda: NOT_RECOVERED in wait_reasons(seen), within=timedelta(minutes=2))
+        await cluster.eventually(lambda: NOT_RECOVERED in wait_reasons(components), within=timedelta(minutes=2))
         assert state(cluster, "n1") == IN_MAINTENANCE
         await unpin_deployment(cluster)
         await cluster.eventually(lambda: state(cluster, "n1"), becomes=OPERATIONAL)
         assert annotation(cluster, "n1", WORKLOADS_ANNOTATION) is None
 
 
-async def test_an_edited_record_is_unknown_until_somebody_removes_it(a_cluster: PlanFactory, tmp_path: Path) -> None:
-    seen: list[ProfilesComponent] = []
+async def test_invalid_workload_record_blocks_recovery_until_it_is_removed(
+    a_cluster: PlanFactory, tmp_path: Path
+) -> None:
+    components: list[ProfilesComponent] = []
     async with with_pinned_deployment(with_operator_rbac(a_cluster())).running() as cluster:
-        cluster.run(operator_with_profiles(a_configuration_file(tmp_path, RECOVERED), on_started=seen.append))
+        cluster.run(operator_with_profiles(a_configuration_file(tmp_path, RECOVERED), on_started=components.append))
         await start_maintenance(cluster, "n1")
         await cluster.patch("nodes", "n1", metadata={"annotations": {WORKLOADS_ANNOTATION: "[all of them]"}})
         await cluster.patch("nodes", "n1", metadata={"labels": {"patch": None}})
-        await cluster.eventually(lambda: f"annotation {WORKLOADS_ANNOTATION} is invalid" in wait_reasons(seen))
+        await cluster.eventually(lambda: f"annotation {WORKLOADS_ANNOTATION} is invalid" in wait_reasons(components))
         await unpin_deployment(cluster)
         await cluster.eventually(lambda: cluster.ready_pod_count("shop/cart"), becomes=1)
         assert state(cluster, "n1") == IN_MAINTENANCE
@@ -97,9 +101,7 @@ async def test_an_edited_record_is_unknown_until_somebody_removes_it(a_cluster: 
         await cluster.eventually(lambda: state(cluster, "n1"), becomes=OPERATIONAL)
 
 
-async def test_a_profile_that_does_not_compare_workloads_leaves_no_record(
-    a_cluster: PlanFactory, tmp_path: Path
-) -> None:
+async def test_profile_without_workload_check_writes_no_record(a_cluster: PlanFactory, tmp_path: Path) -> None:
     text = RECOVERED.replace("workloads: true", "readyFor: 1s")
     async with with_pinned_deployment(with_operator_rbac(a_cluster())).running() as cluster:
         cluster.run(operator_with_profiles(a_configuration_file(tmp_path, text)))
@@ -116,23 +118,23 @@ async def announce(cluster: LiveCluster, node: str) -> None:
     await cluster.eventually(lambda: state(cluster, node), becomes=IN_MAINTENANCE)
 
 
-async def test_a_node_is_back_after_a_notice_when_its_workloads_have_recovered(
+async def test_node_returns_after_a_notice_when_its_workloads_have_recovered(
     a_cluster: PlanFactory, tmp_path: Path
 ) -> None:
     """It is uncordoned first, or what can run nowhere else would never recover."""
-    seen: list[ProfilesComponent] = []
+    components: list[ProfilesComponent] = []
     async with with_pinned_deployment(with_operator_rbac(a_cluster())).with_crd(definition()).running() as cluster:
         file, environ = tmp_path / "none.yaml", {RECOVERY: "1h"}
-        operator = cluster.run(operator_with_profiles(file, environ=environ, on_started=seen.append))
+        operator = cluster.run(operator_with_profiles(file, environ=environ, on_started=components.append))
         await announce(cluster, "n1")
         await set_foreign_hostname(cluster, "n1")
         await cluster.delete(MAINTENANCE_NOTICES.plural, "disk")
-        await cluster.eventually(lambda: NOT_RECOVERED in wait_reasons(seen))
+        await cluster.eventually(lambda: NOT_RECOVERED in wait_reasons(components))
         assert not is_cordoned(cluster, "n1")
         operator.kill()
         operator.start()
         await cluster.eventually(
-            lambda: len(seen) > 1 and NOT_RECOVERED in wait_reasons(seen), within=timedelta(minutes=2)
+            lambda: len(components) > 1 and NOT_RECOVERED in wait_reasons(components), within=timedelta(minutes=2)
         )
         assert state(cluster, "n1") == IN_MAINTENANCE
         await set_foreign_hostname(cluster, "n1", "n1")
@@ -141,9 +143,7 @@ async def test_a_node_is_back_after_a_notice_when_its_workloads_have_recovered(
         assert annotation(cluster, "n1", WORKLOADS_ANNOTATION) is None
 
 
-async def test_the_wait_for_recovery_after_a_notice_has_an_end_and_is_told(
-    a_cluster: PlanFactory, tmp_path: Path
-) -> None:
+async def test_recovery_after_a_notice_times_out_with_an_event(a_cluster: PlanFactory, tmp_path: Path) -> None:
     async with with_pinned_deployment(with_operator_rbac(a_cluster())).with_crd(definition()).running() as cluster:
         cluster.run(operator_with_profiles(tmp_path / "none.yaml", environ={RECOVERY: "2s"}))
         await announce(cluster, "n1")
@@ -153,13 +153,11 @@ async def test_the_wait_for_recovery_after_a_notice_has_an_end_and_is_told(
         await cluster.eventually(lambda: "RecoveryTimedOut" in event_reasons(cluster, "n1"))
 
 
-async def test_a_notice_during_the_wait_for_recovery_drains_the_node_again(
-    a_cluster: PlanFactory, tmp_path: Path
-) -> None:
-    seen: list[ProfilesComponent] = []
+async def test_new_notice_during_recovery_drains_the_node_again(a_cluster: PlanFactory, tmp_path: Path) -> None:
+    components: list[ProfilesComponent] = []
     async with with_pinned_deployment(with_operator_rbac(a_cluster())).with_crd(definition()).running() as cluster:
         environ = {RECOVERY: "1h"}
-        cluster.run(operator_with_profiles(tmp_path / "none.yaml", environ=environ, on_started=seen.append))
+        cluster.run(operator_with_profiles(tmp_path / "none.yaml", environ=environ, on_started=components.append))
         await announce(cluster, "n1")
         await set_foreign_hostname(cluster, "n1")
         await cluster.delete(MAINTENANCE_NOTICES.plural, "disk")
@@ -168,7 +166,9 @@ async def test_a_notice_during_the_wait_for_recovery_drains_the_node_again(
         await cluster.eventually(lambda: is_cordoned(cluster, "n1") and state(cluster, "n1") == IN_MAINTENANCE)
 
 
-async def test_without_the_setting_a_node_is_back_when_it_is_ready(a_cluster: PlanFactory, tmp_path: Path) -> None:
+async def test_node_without_the_recovery_setting_returns_when_it_is_ready(
+    a_cluster: PlanFactory, tmp_path: Path
+) -> None:
     async with with_pinned_deployment(with_operator_rbac(a_cluster())).with_crd(definition()).running() as cluster:
         cluster.run(operator_with_profiles(tmp_path / "none.yaml"))
         await announce(cluster, "n1")

@@ -1,4 +1,4 @@
-"""A node comes back as it was, whatever people do to our annotations, taints and labels during its maintenance."""
+"""A node is restored in spite of edits of our annotations, taints and labels during its maintenance."""
 
 import json
 from collections.abc import Mapping
@@ -64,15 +64,15 @@ ANNOTATIONS: Mapping[str, Mapping[str, str | None]] = {
 EDITS = (*ANNOTATIONS, "before edited", "wishes edited")
 
 
-async def tamper(cluster: LiveCluster, node: str, how: str) -> None:
+async def tamper(cluster: LiveCluster, node: str, edit: str) -> None:
     """Edit our annotations, as a person does with kubectl."""
-    edited = ANNOTATIONS.get(how) or {CORDON_ANNOTATION: _edited(cluster.get("nodes", node), how)}
-    await cluster.patch("nodes", node, metadata={"annotations": dict(edited)})
+    annotations = ANNOTATIONS.get(edit) or {CORDON_ANNOTATION: _edited(cluster.get("nodes", node), edit)}
+    await cluster.patch("nodes", node, metadata={"annotations": dict(annotations)})
 
 
-def _edited(node: RawObject, how: str) -> str:
+def _edited(node: RawObject, edit: str) -> str:
     mark = json.loads(node["metadata"]["annotations"][CORDON_ANNOTATION])
-    if how == "before edited":
+    if edit == "before edited":
         mark["before"] = {}
     else:
         mark["owners"] = {name: {"since": hold["since"]} for name, hold in mark["owners"].items()}
@@ -84,7 +84,7 @@ def is_cordoned(cluster: LiveCluster, node: str) -> bool:
 
 
 def is_clean(cluster: LiveCluster, node: str) -> bool:
-    """Tell whether nothing of ours is left on a node but its cordon, which may be a person's."""
+    """Return whether nothing of ours is left on a node, except its cordon, which may be a user's."""
     found = cluster.get("nodes", node)["metadata"]
     left = {CORDON_ANNOTATION, CORDON_BACKUP_ANNOTATION} & found.get("annotations", {}).keys()
     return not (
@@ -93,7 +93,7 @@ def is_clean(cluster: LiveCluster, node: str) -> bool:
 
 
 def cordon_annotation(cluster: LiveCluster, node: str) -> Any:
-    """Return the mark on a node; None if there is none, or if it is not twice the same."""
+    """Return the cordon annotation of a node; None if it is missing, or differs from its backup."""
     found = cluster.get("nodes", node)["metadata"].get("annotations", {})
     text = found.get(CORDON_ANNOTATION)
     return (
@@ -115,15 +115,17 @@ async def is_copied(cluster: LiveCluster) -> bool:
 # NodeMaintenances
 
 
-@pytest.mark.parametrize("how", EDITS)
-async def test_a_node_whose_marks_are_edited_during_its_drain_comes_back(a_cluster: PlanFactory, how: str) -> None:
+@pytest.mark.parametrize("edit", EDITS)
+async def test_node_is_restored_when_its_cordon_annotations_are_edited_during_the_drain(
+    a_cluster: PlanFactory, edit: str
+) -> None:
     plan = with_blocking_pods(with_operator_rbac(a_cluster()).with_nodes(2), "n1").with_invariants(*invariants())
     async with plan.running() as cluster:
         cluster.run(run_controller)
         await create_maintenance(cluster, "n1")
         await wait_until_blocked(cluster)
         before = cordon_annotation(cluster, "n1")
-        await tamper(cluster, "n1", how)
+        await tamper(cluster, "n1", edit)
         await cluster.eventually(lambda: cordon_annotation(cluster, "n1") and has_maintenance_marks(cluster, "n1"))
         assert cordon_annotation(cluster, "n1")["before"] == before["before"]
         await end_maintenance(cluster)
@@ -131,10 +133,8 @@ async def test_a_node_whose_marks_are_edited_during_its_drain_comes_back(a_clust
         assert not has_lease(cluster, "n1")
 
 
-@pytest.mark.parametrize("how", EDITS)
-async def test_a_node_that_a_person_had_cordoned_stays_cordoned_though_its_marks_are_edited(
-    a_cluster: PlanFactory, how: str
-) -> None:
+@pytest.mark.parametrize("edit", EDITS)
+async def test_user_cordon_is_kept_when_the_cordon_annotations_are_edited(a_cluster: PlanFactory, edit: str) -> None:
     async with with_operator_rbac(a_cluster()).with_nodes(1).with_invariants(*invariants()).running() as cluster:
         await cluster.cordon("n1")
         await cluster.eventually(lambda: UNSCHEDULABLE in taints_of(cluster, "n1"))
@@ -142,22 +142,24 @@ async def test_a_node_that_a_person_had_cordoned_stays_cordoned_though_its_marks
         await create_maintenance(cluster, "n1")
         await wait_for_success(cluster)
         assert status(cluster)["nodeBefore"]["unschedulable"] is True
-        await tamper(cluster, "n1", how)
+        await tamper(cluster, "n1", edit)
         await cluster.eventually(lambda: cordon_annotation(cluster, "n1"))
         await end_maintenance(cluster)
         assert is_cordoned(cluster, "n1")
         assert is_clean(cluster, "n1")
 
 
-@pytest.mark.parametrize("how", EDITS)
-async def test_a_node_whose_marks_are_edited_while_nobody_operates_comes_back(a_cluster: PlanFactory, how: str) -> None:
-    """The maintenance is deleted before anybody can restore the mark."""
+@pytest.mark.parametrize("edit", EDITS)
+async def test_node_is_restored_when_its_cordon_annotations_are_edited_while_no_operator_runs(
+    a_cluster: PlanFactory, edit: str
+) -> None:
+    """The maintenance is deleted before an operator can restore the annotation."""
     async with with_operator_rbac(a_cluster()).with_nodes(1).with_invariants(*invariants()).running() as cluster:
         operator = cluster.run(run_controller)
         await create_maintenance(cluster, "n1")
         await wait_for_success(cluster)
         operator.kill()
-        await tamper(cluster, "n1", how)
+        await tamper(cluster, "n1", edit)
         await delete_maintenance(cluster)
         operator.start()
         await cluster.eventually(lambda: is_gone(cluster))
@@ -165,15 +167,15 @@ async def test_a_node_whose_marks_are_edited_while_nobody_operates_comes_back(a_
         assert not has_lease(cluster, "n1")
 
 
-@pytest.mark.parametrize("how", ["mark removed", "mark emptied", "mark overwritten"])
-async def test_a_mark_from_before_the_maintenance_does_no_harm(a_cluster: PlanFactory, how: str) -> None:
+@pytest.mark.parametrize("edit", ["mark removed", "mark emptied", "mark overwritten"])
+async def test_cordon_annotation_from_before_the_maintenance_is_harmless(a_cluster: PlanFactory, edit: str) -> None:
     async with with_operator_rbac(a_cluster()).with_nodes(1).with_invariants(*invariants()).running() as cluster:
         await cluster.patch(
-            "nodes", "n1", metadata={"annotations": {CORDON_BACKUP_ANNOTATION: "{}", **ANNOTATIONS[how]}}
+            "nodes", "n1", metadata={"annotations": {CORDON_BACKUP_ANNOTATION: "{}", **ANNOTATIONS[edit]}}
         )
         cluster.run(run_controller)
         await create_maintenance(cluster, "n1")
-        if how == "mark overwritten":
+        if edit == "mark overwritten":
             await cluster.eventually(lambda: CORDON_ANNOTATION in str(status(cluster).get("lastError")))
             assert not is_cordoned(cluster, "n1")
             await cluster.patch("nodes", "n1", metadata={"annotations": {CORDON_ANNOTATION: None}})
@@ -182,19 +184,19 @@ async def test_a_mark_from_before_the_maintenance_does_no_harm(a_cluster: PlanFa
         assert is_released(cluster, "n1")
 
 
-async def test_an_edit_is_told_as_a_warning_that_says_what_was_changed(a_cluster: PlanFactory) -> None:
+async def test_edited_cordon_annotation_is_reported_by_a_warning_event(a_cluster: PlanFactory) -> None:
     async with with_operator_rbac(a_cluster()).with_nodes(1).running() as cluster:
         cluster.run(run_controller)
         await create_maintenance(cluster, "n1")
         await wait_for_success(cluster)
         await tamper(cluster, "n1", "both removed")
         await cluster.eventually(lambda: "CordonRestored" in event_reasons(cluster))
-        told = next(event for event in cluster.by_key("events").values() if event["reason"] == "CordonRestored")
-        assert told["type"] == "Warning"
-        assert "annotation haulout.dev/cordon was removed" in (told.get("note") or told["message"])
+        warning = next(event for event in cluster.by_key("events").values() if event["reason"] == "CordonRestored")
+        assert warning["type"] == "Warning"
+        assert "annotation haulout.dev/cordon was removed" in (warning.get("note") or warning["message"])
 
 
-async def test_a_maintenance_that_is_edited_out_of_a_shared_mark_holds_its_node_again(a_cluster: PlanFactory) -> None:
+async def test_maintenance_removed_from_a_shared_cordon_annotation_is_added_again(a_cluster: PlanFactory) -> None:
     async with with_operator_rbac(a_cluster()).with_nodes(1).with_invariants(*invariants()).running() as cluster:
         cluster.run(run_controller)
         await create_maintenance(cluster, "n1")
@@ -209,7 +211,7 @@ async def test_a_maintenance_that_is_edited_out_of_a_shared_mark_holds_its_node_
         assert EXCLUDE_LABEL not in cluster.get("nodes", "n1")["metadata"].get("labels", {})
 
 
-async def test_a_node_that_was_created_again_is_not_restored_to_what_another_was(a_cluster: PlanFactory) -> None:
+async def test_recreated_node_is_not_restored_from_the_record_of_the_earlier_node(a_cluster: PlanFactory) -> None:
     async with with_operator_rbac(a_cluster()).with_nodes(1).running() as cluster:
         await cluster.cordon("n1")
         operator = cluster.run(run_controller)
@@ -235,7 +237,7 @@ async def test_a_node_that_was_created_again_is_not_restored_to_what_another_was
 # A person's uncordon
 
 
-async def test_a_node_uncordoned_by_a_person_is_held_and_schedulable_in_the_end(a_cluster: PlanFactory) -> None:
+async def test_node_uncordoned_by_a_user_is_cordoned_again_and_schedulable_at_the_end(a_cluster: PlanFactory) -> None:
     """It had been cordoned by a person before: whoever uncordons it takes that back."""
     async with with_operator_rbac(a_cluster()).with_nodes(1).running() as cluster:
         await cluster.cordon("n1")
@@ -249,7 +251,7 @@ async def test_a_node_uncordoned_by_a_person_is_held_and_schedulable_in_the_end(
         assert is_released(cluster, "n1")
 
 
-async def test_a_node_uncordoned_by_a_person_at_the_end_is_not_cordoned_again(a_cluster: PlanFactory) -> None:
+async def test_node_uncordoned_by_a_user_at_the_end_is_not_cordoned_again(a_cluster: PlanFactory) -> None:
     async with with_operator_rbac(a_cluster()).with_nodes(1).running() as cluster:
         await cluster.cordon("n1")
         operator = cluster.run(run_controller)
@@ -267,9 +269,9 @@ async def test_a_node_uncordoned_by_a_person_at_the_end_is_not_cordoned_again(a_
 
 
 @pytest.mark.parametrize("was_cordoned", [False, True])
-@pytest.mark.parametrize("how", ANNOTATIONS)
-async def test_a_profile_gives_a_node_back_whose_marks_are_edited(
-    a_cluster: PlanFactory, tmp_path: Path, how: str, *, was_cordoned: bool
+@pytest.mark.parametrize("edit", ANNOTATIONS)
+async def test_profile_restores_the_node_when_cordon_annotations_are_edited(
+    a_cluster: PlanFactory, tmp_path: Path, edit: str, *, was_cordoned: bool
 ) -> None:
     async with with_operator_rbac(a_cluster()).with_nodes(1).running() as cluster:
         if was_cordoned:
@@ -278,7 +280,7 @@ async def test_a_profile_gives_a_node_back_whose_marks_are_edited(
         await set_profiles(cluster, "n1", "os")
         await annotate(cluster, "n1", "wanted", "yes")
         await cluster.eventually(lambda: state(cluster, "n1"), becomes="in-maintenance")
-        await tamper(cluster, "n1", how)
+        await tamper(cluster, "n1", edit)
         await cluster.eventually(lambda: cordon_annotation(cluster, "n1"))
         assert list(cordon_annotation(cluster, "n1")["owners"]) == ["profile/os"]
         await annotate(cluster, "n1", "wanted", None)
@@ -291,10 +293,10 @@ async def test_a_profile_gives_a_node_back_whose_marks_are_edited(
 
 @pytest.mark.parametrize("was_cordoned", [False, True])
 @pytest.mark.parametrize("is_operated", [False, True])
-async def test_a_profile_for_notices_gives_a_node_back_that_has_lost_both_annotations(
+async def test_notice_profile_restores_a_node_that_lost_both_annotations(
     a_cluster: PlanFactory, tmp_path: Path, *, was_cordoned: bool, is_operated: bool
 ) -> None:
-    """Also if nobody operates while they are removed, and while the maintenance ends."""
+    """Also if no operator runs while they are removed, and while the maintenance ends."""
     plan = with_operator_rbac(a_cluster()).with_crd(definition()).with_nodes(1)
     async with plan.running() as cluster:
         if was_cordoned:
@@ -319,7 +321,7 @@ async def test_a_profile_for_notices_gives_a_node_back_that_has_lost_both_annota
         await cluster.eventually(lambda: cordon_copies_of(cluster), becomes={})
 
 
-async def test_a_copy_that_was_deleted_is_written_again_by_the_next_process(
+async def test_deleted_copy_of_a_cordon_is_written_again_after_a_restart(
     a_cluster: PlanFactory, tmp_path: Path
 ) -> None:
     async with with_operator_rbac(a_cluster()).with_nodes(1).running() as cluster:
@@ -334,7 +336,7 @@ async def test_a_copy_that_was_deleted_is_written_again_by_the_next_process(
         await cluster.eventually(lambda: cordon_copies_of(cluster), becomes=before)
 
 
-async def test_a_maintenance_that_ends_does_not_uncordon_a_node_that_a_profile_holds_by_its_copy(
+async def test_ended_maintenance_does_not_uncordon_a_node_that_a_profile_holds_by_its_copy(
     a_cluster: PlanFactory,
 ) -> None:
     async with with_operator_rbac(a_cluster()).with_nodes(1).running() as cluster:
@@ -360,9 +362,7 @@ async def test_a_maintenance_that_ends_does_not_uncordon_a_node_that_a_profile_h
         assert taints_of(cluster, "n1") <= {UNSCHEDULABLE}
 
 
-async def test_two_owners_both_hold_a_node_again_that_has_lost_both_annotations(
-    a_cluster: PlanFactory, tmp_path: Path
-) -> None:
+async def test_both_owners_are_restored_when_both_annotations_are_lost(a_cluster: PlanFactory, tmp_path: Path) -> None:
     async with with_operator_rbac(a_cluster()).with_nodes(1).running() as cluster:
         cluster.run(operator_with_profiles(a_configuration_file(tmp_path, ANNOTATION_CONFIGURATION)))
         await set_profiles(cluster, "n1", "os")
@@ -389,9 +389,9 @@ async def test_two_owners_both_hold_a_node_again_that_has_lost_both_annotations(
         assert not is_cordoned(cluster, "n1")
 
 
-@pytest.mark.parametrize("how", [it for it in ANNOTATIONS if it.startswith("both")])
-async def test_a_profile_that_finds_neither_mark_nor_copy_uncordons_as_its_file_says(
-    a_cluster: PlanFactory, tmp_path: Path, how: str
+@pytest.mark.parametrize("edit", [it for it in ANNOTATIONS if it.startswith("both")])
+async def test_profile_without_annotation_and_copy_uncordons_as_configured(
+    a_cluster: PlanFactory, tmp_path: Path, edit: str
 ) -> None:
     async with with_operator_rbac(a_cluster()).with_nodes(1).running() as cluster:
         operator = cluster.run(operator_with_profiles(a_configuration_file(tmp_path, ANNOTATION_CONFIGURATION)))
@@ -400,11 +400,11 @@ async def test_a_profile_that_finds_neither_mark_nor_copy_uncordons_as_its_file_
         await cluster.eventually(lambda: is_copied(cluster))
         operator.kill()
         await cluster.delete("configmaps", f"{NAMESPACE}/{CONFIG_MAP}")
-        await tamper(cluster, "n1", how)
+        await tamper(cluster, "n1", edit)
         await annotate(cluster, "n1", "wanted", None)
         await annotate(cluster, "n1", "done", "yes")
         operator.start()
-        if how == "both overwritten":
+        if edit == "both overwritten":
             await cluster.pass_time(seconds=2)
             assert state(cluster, "n1") == "in-maintenance", "it waits for a person, or for haulout doctor"
             return
@@ -413,7 +413,7 @@ async def test_a_profile_that_finds_neither_mark_nor_copy_uncordons_as_its_file_
         assert not is_cordoned(cluster, "n1")
 
 
-async def test_a_profile_that_is_edited_out_of_the_mark_holds_its_node_again(
+async def test_profile_removed_from_the_cordon_annotation_is_added_again(
     a_cluster: PlanFactory, tmp_path: Path
 ) -> None:
     async with with_operator_rbac(a_cluster()).with_nodes(1).running() as cluster:

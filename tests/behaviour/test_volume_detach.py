@@ -57,7 +57,7 @@ def a_plan(a_cluster: PlanFactory) -> ClusterPlan:
     return with_operator_rbac(a_cluster()).with_nodes(2).with_invariants(*invariants())
 
 
-async def test_a_drain_waits_for_the_volumes_of_pods_that_left_and_for_no_others(a_cluster: PlanFactory) -> None:
+async def test_drain_waits_for_volumes_of_evicted_pods_only(a_cluster: PlanFactory) -> None:
     kept = with_claim("kept", "own", labels={"cluster.x-k8s.io/drain": "skip"})
     async with a_plan(a_cluster).with_objects(with_claim("db", "data"), kept).running() as cluster:
         await attach_volume(cluster, "left-1", "data")
@@ -67,20 +67,20 @@ async def test_a_drain_waits_for_the_volumes_of_pods_that_left_and_for_no_others
         await create_maintenance(cluster, "n1", drain={"volumeDetachTimeout": "30m"})
         await cluster.eventually(lambda: blocking_volumes(cluster), becomes=["PersistentVolume left-1"])
         assert cluster.pods_on("n1") == ["shop/kept"]
-        said = await cluster.eventually(lambda: _wait_for_blocker(cluster))
-        assert said["reason"].startswith(
+        blocker = await cluster.eventually(lambda: _wait_for_blocker(cluster))
+        assert blocker["reason"].startswith(
             "PersistentVolume left-1 (claim shop/data, driver disk.example.com) is still attached to node n1; "
             "the drain waits for it until "
         )
-        assert "kubectl describe volumeattachment csi-left-1" in said["remedy"]
+        assert "kubectl describe volumeattachment csi-left-1" in blocker["remedy"]
         assert (phase(cluster), status(cluster)["waitingFor"]) == ("Running", "PersistentVolume left-1")
-        # Whoever takes over waits no longer than the one before.
+        # The next operator keeps the deadline of the one before.
         first.kill()
         await cluster.pass_time(seconds=2)
         cluster.run(run_controller)
         await cluster.pass_time(seconds=3)
         again = await cluster.eventually(lambda: _wait_for_blocker(cluster))
-        assert (again["since"], again["reason"]) == (said["since"], said["reason"])
+        assert (again["since"], again["reason"]) == (blocker["since"], blocker["reason"])
         await cluster.delete(ATTACHMENTS, "csi-left-1")
         await drained(cluster)
         assert blocking_volumes(cluster) == []
@@ -88,7 +88,7 @@ async def test_a_drain_waits_for_the_volumes_of_pods_that_left_and_for_no_others
         await end_maintenance(cluster)
 
 
-async def test_a_volume_that_stays_attached_holds_a_drain_up_only_for_its_time(a_cluster: PlanFactory) -> None:
+async def test_volume_that_stays_attached_delays_the_drain_until_the_timeout(a_cluster: PlanFactory) -> None:
     async with a_plan(a_cluster).with_objects(with_claim("db", "data")).running() as cluster:
         await attach_volume(cluster, "left-2", "data")
         operator = cluster.run(run_controller)
@@ -101,20 +101,22 @@ async def test_a_volume_that_stays_attached_holds_a_drain_up_only_for_its_time(a
         assert (blocking_volumes(cluster), last_error(cluster)) == ([], "")
         (note,) = await cluster.eventually(lambda: _event_notes(cluster, "VolumesStillAttached"))
         assert "PersistentVolume left-2" in note
-        # Whoever takes over does not wait once more for a node that is drained.
+        # The next operator does not wait again for a drained node.
         operator.kill()
-        seen = len(cluster.history)
+        writes_before = len(cluster.history)
         cluster.run(run_controller)
         await cluster.pass_time(seconds=5)
         after = [
-            write.after for write in cluster.history[seen:] if write.kind.plural == "nodemaintenances" and write.after
+            write.after
+            for write in cluster.history[writes_before:]
+            if write.kind.plural == "nodemaintenances" and write.after
         ]
         assert [write["status"]["blockers"] for write in after if write["status"].get("blockers")] == []
         assert phase(cluster) == "Succeeded"
         await end_maintenance(cluster)
 
 
-async def test_a_volume_that_is_detached_at_once_delays_nothing(a_cluster: PlanFactory) -> None:
+async def test_volume_that_is_detached_at_once_does_not_delay_the_drain(a_cluster: PlanFactory) -> None:
     async with a_plan(a_cluster).with_objects(with_claim("db", "data")).running() as cluster:
         cluster.run(run_controller)
         await create_maintenance(cluster, "n1", drain={"volumeDetachTimeout": "30m"})
@@ -122,7 +124,7 @@ async def test_a_volume_that_is_detached_at_once_delays_nothing(a_cluster: PlanF
         await end_maintenance(cluster)
 
 
-async def test_a_profile_waits_with_the_rights_that_its_policy_needs(a_cluster: PlanFactory, tmp_path: Path) -> None:
+async def test_profile_waits_for_volumes_with_the_required_permissions(a_cluster: PlanFactory, tmp_path: Path) -> None:
     file = a_configuration_file(tmp_path, PROFILE)
     configuration = loader.load(file.read_bytes(), registries(), {}, file=str(file)).configuration
     plan = with_nodemaintenance_crd(a_cluster()).with_rbac(*shipped_rbac(configuration)).with_nodes(1)

@@ -1,4 +1,4 @@
-"""An API server asks our webhook before it takes a NodeMaintenance."""
+"""The admission webhook for NodeMaintenances, called by an API server."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -31,7 +31,7 @@ async def world(cluster: ClusterBackend) -> AsyncIterator[WebhookCluster]:
         yield world
 
 
-async def test_an_order_for_an_unknown_node_is_refused(world: WebhookCluster) -> None:
+async def test_maintenance_of_an_unknown_node_is_refused(world: WebhookCluster) -> None:
     assert await world.denial_message("absent") == f"{DENIED}invalid nodeName, no node with name absent found"
     assert (
         await world.denial_message("../nodes", name="odd")
@@ -40,7 +40,9 @@ async def test_an_order_for_an_unknown_node_is_refused(world: WebhookCluster) ->
     assert await world.denial_message("", name="nameless") == f"{DENIED}invalid nodeName, no node with name found"
 
 
-async def test_a_second_order_for_a_node_is_refused_also_while_the_first_is_deleted(world: WebhookCluster) -> None:
+async def test_second_maintenance_of_a_node_is_refused_even_while_the_first_is_terminating(
+    world: WebhookCluster,
+) -> None:
     node = await world.create_node("n1")
     await world.create_maintenance(node)
     refusal = f"{DENIED}invalid nodeName, a NodeMaintenance for node {node} already exists"
@@ -53,14 +55,14 @@ async def test_a_second_order_for_a_node_is_refused_also_while_the_first_is_dele
     assert await world.denial_message(node, name=world.unique_name("second")) == ""
 
 
-async def test_of_orders_that_come_at_once_for_one_node_one_is_taken(world: WebhookCluster) -> None:
+async def test_only_one_of_many_concurrent_maintenances_of_a_node_is_admitted(world: WebhookCluster) -> None:
     node = await world.create_node("n1")
     names = [world.unique_name(f"order-{number}") for number in range(5)]
     refusals = await asyncio.gather(*(world.denial_message(node, name=name) for name in names))
     assert sorted(bool(refusal) for refusal in refusals) == [False, True, True, True, True]
 
 
-async def test_the_node_of_an_order_cannot_be_changed_but_the_reason_can(world: WebhookCluster) -> None:
+async def test_node_name_is_immutable_and_the_reason_is_not(world: WebhookCluster) -> None:
     node, other = await world.create_node("n1"), await world.create_node("n2")
     await world.create_maintenance(node)
     await world.client.patch(NODE_MAINTENANCES, node, merge_patch({"spec": {"reason": "disk"}}))
@@ -70,7 +72,7 @@ async def test_the_node_of_an_order_cannot_be_changed_but_the_reason_can(world: 
     assert caught.value.code == 403
 
 
-async def test_an_order_whose_node_is_gone_can_still_be_changed_and_deleted(world: WebhookCluster) -> None:
+async def test_maintenance_of_a_deleted_node_can_be_changed_and_deleted(world: WebhookCluster) -> None:
     node = await world.create_node("n1")
     await world.create_maintenance(node)
     await world.client.delete(NODES, node)
@@ -82,17 +84,17 @@ async def test_an_order_whose_node_is_gone_can_still_be_changed_and_deleted(worl
     await world.client.delete(NODE_MAINTENANCES, node)
 
 
-async def test_a_drain_policy_that_makes_no_sense_is_refused_with_all_that_is_wrong(world: WebhookCluster) -> None:
+async def test_invalid_drain_policy_is_refused_with_all_errors(world: WebhookCluster) -> None:
     node = await world.create_node("n1")
-    nonsense = {"timeout": "1m", "evictionTimeout": "5m", "rules": [{"name": "a"}, {"name": "a"}]}
-    refusal = await world.denial_message(node, drain=nonsense)
+    invalid_policy = {"timeout": "1m", "evictionTimeout": "5m", "rules": [{"name": "a"}, {"name": "a"}]}
+    refusal = await world.denial_message(node, drain=invalid_policy)
     assert refusal.startswith(f"{DENIED}invalid drain policy, ")
     assert "spec.drain.timeout" in refusal
     assert "spec.drain.rules" in refusal
     assert await world.denial_message(node, drain={"timeout": "1h"}) == ""
 
 
-async def test_a_dry_run_takes_nothing(world: WebhookCluster) -> None:
+async def test_dry_run_reserves_nothing(world: WebhookCluster) -> None:
     node = await world.create_node("n1")
     assert await world.denial_message(node, dry_run=True) == ""
     assert await world.denial_message(node, name=world.unique_name("real")) == ""
@@ -101,7 +103,7 @@ async def test_a_dry_run_takes_nothing(world: WebhookCluster) -> None:
 # The quorum of etcd, where members are counted
 
 
-async def test_a_control_plane_node_is_taken_while_a_majority_of_etcd_stays(world: WebhookCluster) -> None:
+async def test_control_plane_node_is_admitted_while_etcd_keeps_its_quorum(world: WebhookCluster) -> None:
     nodes = [await world.create_node(f"cp{number}", labels=CONTROL_PLANE) for number in (1, 2, 3)]
     for node in nodes:
         await world.create_etcd_member(node)
@@ -113,7 +115,7 @@ async def test_a_control_plane_node_is_taken_while_a_majority_of_etcd_stays(worl
     assert await world.denial_message(nodes[1]) == ""
 
 
-async def test_of_control_plane_nodes_that_are_ordered_at_once_one_is_taken(world: WebhookCluster) -> None:
+async def test_only_one_of_many_concurrent_control_plane_maintenances_is_admitted(world: WebhookCluster) -> None:
     nodes = [await world.create_node(f"cp{number}", labels=CONTROL_PLANE) for number in (1, 2, 3)]
     for node in nodes:
         await world.create_etcd_member(node)
@@ -121,7 +123,7 @@ async def test_of_control_plane_nodes_that_are_ordered_at_once_one_is_taken(worl
     assert sorted(bool(refusal) for refusal in refusals) == [False, True, True]
 
 
-async def test_a_member_on_a_node_that_is_not_ready_is_down(world: WebhookCluster) -> None:
+async def test_etcd_member_on_an_unready_node_counts_as_down(world: WebhookCluster) -> None:
     nodes = [await world.create_node(f"cp{number}", labels=CONTROL_PLANE, ready=number != 3) for number in (1, 2, 3)]
     for node in nodes:
         await world.create_etcd_member(node)
@@ -129,7 +131,7 @@ async def test_a_member_on_a_node_that_is_not_ready_is_down(world: WebhookCluste
     assert await world.denial_message(nodes[2]) == ""
 
 
-async def test_members_are_found_by_a_budget_about_etcd_too(world: WebhookCluster) -> None:
+async def test_etcd_members_are_found_by_a_disruption_budget(world: WebhookCluster) -> None:
     nodes = [await world.create_node(f"cp{number}", labels=CONTROL_PLANE) for number in (1, 2)]
     name = world.unique_name("etcd")
     for node in nodes:
@@ -139,12 +141,12 @@ async def test_members_are_found_by_a_budget_about_etcd_too(world: WebhookCluste
     assert "etcd has 2 members and needs 2" in await world.denial_message(nodes[0])
 
 
-async def test_a_control_plane_whose_etcd_is_not_to_be_seen_is_let_go_and_so_is_a_worker(world: WebhookCluster) -> None:
+async def test_control_plane_node_without_visible_etcd_and_a_worker_are_admitted(world: WebhookCluster) -> None:
     assert await world.denial_message(await world.create_node("cp1", labels=CONTROL_PLANE)) == ""
     assert await world.denial_message(await world.create_node("w1")) == ""
 
 
-async def test_the_count_of_members_can_be_turned_off(cluster: ClusterBackend) -> None:
+async def test_quorum_check_can_be_disabled(cluster: ClusterBackend) -> None:
     async with webhook_cluster(cluster, guard_quorum=False) as world:
         node = await world.create_node("cp1", labels=CONTROL_PLANE)
         await world.create_etcd_member(node)
@@ -174,7 +176,7 @@ async def openshift(world: WebhookCluster) -> AsyncIterator[WebhookCluster]:
 
 
 @pytest.mark.parametrize(("ready", "refused"), [("True", True), ("Unknown", True), ("False", False)])
-async def test_on_openshift_a_guard_that_is_up_holds_its_node(
+async def test_openshift_refuses_a_node_whose_guard_is_ready(
     openshift: WebhookCluster, ready: str, *, refused: bool
 ) -> None:
     node = await openshift.create_node("cp1", labels=CONTROL_PLANE)
@@ -183,13 +185,13 @@ async def test_on_openshift_a_guard_that_is_up_holds_its_node(
     assert await openshift.denial_message(node) == (DENIED + QUORUM.format(node) if refused else "")
 
 
-async def test_on_openshift_a_node_without_a_guard_can_go(openshift: WebhookCluster) -> None:
+async def test_openshift_admits_a_node_without_a_guard(openshift: WebhookCluster) -> None:
     node = await openshift.create_node("cp1", labels=CONTROL_PLANE)
     await openshift.create_pdb(a_pdb("etcd-guard-pdb", app="guard", minAvailable=2), namespace=OPENSHIFT_ETCD)
     assert await openshift.denial_message(node) == ""
 
 
-async def test_on_openshift_one_node_goes_when_the_budget_allows_one(openshift: WebhookCluster) -> None:
+async def test_openshift_admits_one_node_when_the_disruption_budget_allows_one(openshift: WebhookCluster) -> None:
     first, second = [await openshift.create_node(name, labels=CONTROL_PLANE) for name in ("cp1", "cp2")]
     for node in (first, second):
         await openshift.create_etcd_member(node, namespace=OPENSHIFT_ETCD, labels=GUARD)
@@ -200,11 +202,11 @@ async def test_on_openshift_one_node_goes_when_the_budget_allows_one(openshift: 
     assert await openshift.denial_message(second) == DENIED + QUORUM.format(second)
 
 
-async def test_on_openshift_no_budget_is_a_refusal(openshift: WebhookCluster) -> None:
+async def test_openshift_refuses_without_a_disruption_budget(openshift: WebhookCluster) -> None:
     node = await openshift.create_node("cp1", labels=CONTROL_PLANE)
     assert await openshift.denial_message(node) == DENIED + QUORUM.format(node)
     assert await openshift.denial_message(await openshift.create_node("w1")) == ""
 
 
-async def test_a_plain_cluster_is_not_taken_for_openshift(cluster: ClusterBackend) -> None:
+async def test_plain_cluster_is_not_detected_as_openshift(cluster: ClusterBackend) -> None:
     assert not await is_openshift(await cluster.client())

@@ -1,7 +1,7 @@
 """A browser, and pages in it that must not complain.
 
-Every page that a test opens is listened to: an error on its console, a script that breaks, a request that fails and
-what the content security policy forbids fail the test, unless it says that it expects that (`expect_problems`).
+Errors on the console, script errors, failed requests and violations of the content security policy fail the test,
+unless it expects them (`expect_problems`).
 
 `--show` shows the browser. Pictures for the documentation are no test: `make pictures` takes them.
 """
@@ -62,7 +62,7 @@ def _find_chromium(programs: Sequence[str]) -> str | None:
 
 @dataclass
 class Pages:
-    """Opens pages, and keeps what they complain about."""
+    """Opens pages, and collects their errors and warnings."""
 
     browser: Browser
     problems: list[str] = field(default_factory=list)
@@ -71,7 +71,7 @@ class Pages:
     def open(
         self, url: str, *, width: Width = "desktop", theme: Theme = "light", frozen_at: datetime | None = None
     ) -> Page:
-        """Return a page of its own, as for a person who was never here; `frozen_at`: its clock stands still."""
+        """Return a page in a new browser context; with `frozen_at` its clock is stopped at that instant."""
         context = self.browser.new_context(
             viewport=_SIZES[width],
             color_scheme=theme,
@@ -92,7 +92,7 @@ class Pages:
         return page
 
     def expect_problems(self, *parts: str) -> None:
-        """Have complaints with one of these texts in them not count."""
+        """Ignore errors and warnings that contain one of these texts."""
         self.expected_problems += parts
 
     def _on_console_message(self, message: ConsoleMessage) -> None:
@@ -100,7 +100,7 @@ class Pages:
             self.problems.append(f"console: {message.text}")
 
     def assert_no_problems(self) -> None:
-        """Fail if something was complained about."""
+        """Fail if there were unexpected errors or warnings."""
         assert [
             complaint for complaint in self.problems if not any(part in complaint for part in self.expected_problems)
         ] == []
@@ -111,7 +111,7 @@ Serve = Callable[..., CannedApi]
 
 @pytest.fixture
 def serve() -> Iterator[Serve]:
-    """Return how an API with these nodes is had until the end of the test: `serve(fleet, summary=…, **answers)`."""
+    """Return a function that serves these nodes by an API until the test ends: `serve(fleet, summary=…, **answers)`."""
     with ExitStack() as stack:
 
         def enter(fleet: NodeList, summary: Summary | None = None, **answers: ApiType) -> CannedApi:
@@ -122,7 +122,7 @@ def serve() -> Iterator[Serve]:
 
 @pytest.fixture
 def pages(browser: Browser, serve: Serve) -> Iterator[Pages]:  # noqa: ARG001 - pages are closed before what serves them
-    """Return how pages are opened."""
+    """Yield an object that opens pages; fail if a page reported problems."""
     found = Pages(browser)
     yield found
     for context in browser.contexts:
@@ -132,13 +132,13 @@ def pages(browser: Browser, serve: Serve) -> Iterator[Pages]:  # noqa: ARG001 - 
 
 @pytest.fixture
 def api(serve: Serve) -> CannedApi:
-    """Return an API that knows 60 nodes in all states."""
+    """Return an API with 60 nodes in all states."""
     return serve(a_fleet(), health=a_health())
 
 
 @pytest.fixture
 def accessible() -> Callable[[Page], None]:
-    """Return how a page is checked for what keeps people out."""
+    """Return a function that fails on accessibility violations of a page."""
 
     def check(page: Page) -> None:
         tags = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]

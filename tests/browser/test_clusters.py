@@ -1,4 +1,4 @@
-"""The clusters of a hub: at a glance, in full, and what to type."""
+"""The clusters of a hub: tiles, details and commands."""
 
 from collections.abc import Callable
 
@@ -39,7 +39,7 @@ def tile(page: Page, key: str) -> Locator:
     return page.locator(f".cluster-tile[data-key='{key}']")
 
 
-def test_a_hub_begins_with_its_clusters_and_has_no_page_about_nodes(pages: Pages, hub: CannedApi) -> None:
+def test_hub_dashboard_starts_with_clusters_and_has_no_node_pages(pages: Pages, hub: CannedApi) -> None:
     page = pages.open(hub.dashboard_url)
     expect(page.get_by_role("heading", level=1)).to_contain_text("Clusters")
     expect(page.get_by_role("navigation", name="Pages", exact=True).get_by_role("link")).to_have_text(
@@ -57,16 +57,16 @@ def test_a_hub_begins_with_its_clusters_and_has_no_page_about_nodes(pages: Pages
     expect(page.get_by_role("heading", level=1)).to_contain_text("11 clusters")
 
 
-def test_an_operator_that_is_no_hub_has_no_clusters(pages: Pages, api: CannedApi) -> None:
+def test_operator_dashboard_has_no_clusters_page(pages: Pages, api: CannedApi) -> None:
     page = pages.open(f"{api.dashboard_url}#/clusters")
     expect(page).to_have_url(f"{api.dashboard_url}#/fleet")
     expect(page.get_by_role("link", name="Clusters")).to_have_count(0)
     assert "clusters" not in api.requested_paths
 
 
-def test_each_tells_at_a_glance_whether_it_is_reached_in_maintenance_or_waits(pages: Pages, hub: CannedApi) -> None:
+def test_tile_shows_connection_maintenance_and_waiting_state(pages: Pages, hub: CannedApi) -> None:
     page = open_clusters_page(pages, hub)
-    for key, *words in (
+    for key, *expected_texts in (
         ("bank/prod", "Waiting", "2 of 2 clusters are in maintenance: shop/prod-eu, shop/prod-us"),
         ("bank/stage", "Unreachable", "In maintenance", "connection refused (for 17 min)"),
         ("shop/prod-eu", "In maintenance", "2 in progress", "waits for approve-deletion"),
@@ -74,15 +74,15 @@ def test_each_tells_at_a_glance_whether_it_is_reached_in_maintenance_or_waits(pa
         ("edge/store-04", "Being deleted"),
         ("edge/store-01", "Idle", "9 of 11 Machines enabled", "v1.36.3"),
     ):
-        for word in words:
-            expect(tile(page, key)).to_contain_text(word)
+        for expected_text in expected_texts:
+            expect(tile(page, key)).to_contain_text(expected_text)
     expect(page.locator(".clusters-group h2")).to_have_text(["bank2", "edge5", "shop4"])
     budgets = page.get_by_role("region", name="Clusters in maintenance at once")
     expect(budgets.get_by_role("meter").first).to_have_accessible_name("Budget all clusters: 2 of 2 used")
     expect(budgets).to_contain_text("Waiting: bank/prod")
 
 
-def test_a_cluster_opens_by_keyboard_to_its_machines_and_what_to_type(pages: Pages, hub: CannedApi) -> None:
+def test_tile_expands_by_keyboard_to_machines_and_commands(pages: Pages, hub: CannedApi) -> None:
     page = open_clusters_page(pages, hub)
     toggle = page.get_by_role("button", name="shop/prod-eu: in maintenance")
     toggle.focus()
@@ -109,7 +109,7 @@ def test_a_cluster_opens_by_keyboard_to_its_machines_and_what_to_type(pages: Pag
     expect(page.locator(".machine")).to_have_count(0)
 
 
-def test_arrows_lead_from_cluster_to_cluster(pages: Pages, hub: CannedApi) -> None:
+def test_arrow_keys_move_between_clusters(pages: Pages, hub: CannedApi) -> None:
     page = open_clusters_page(pages, hub)
     page.get_by_role("button", name="edge/store-01").focus()
     for key, name in (("ArrowRight", "edge/store-02"), ("ArrowDown", "edge/store-11"), ("ArrowUp", "edge/store-02")):
@@ -119,7 +119,7 @@ def test_arrows_lead_from_cluster_to_cluster(pages: Pages, hub: CannedApi) -> No
     expect(page.get_by_role("button", name="bank/prod")).to_be_focused()
 
 
-def test_what_narrows_them_is_in_the_address(pages: Pages, hub: CannedApi) -> None:
+def test_filters_are_in_the_url(pages: Pages, hub: CannedApi) -> None:
     page = open_clusters_page(pages, hub)
     page.get_by_role("button", name="In maintenance 3").click()
     expect(page).to_have_url(f"{hub.dashboard_url}#/clusters?state=in-maintenance")
@@ -137,14 +137,14 @@ def test_what_narrows_them_is_in_the_address(pages: Pages, hub: CannedApi) -> No
     expect(page.locator(".cluster-tile")).to_have_count(11)
 
 
-def test_a_link_from_the_budget_opens_who_has_it(pages: Pages, hub: CannedApi) -> None:
+def test_link_of_the_budget_selects_its_cluster(pages: Pages, hub: CannedApi) -> None:
     page = open_clusters_page(pages, hub)
     page.get_by_role("link", name="bank/prod").first.click()
     expect(page.locator(".cluster-tile")).to_have_count(1)
     expect(page.locator(".machine")).to_contain_text("waits for the budget across clusters")
 
 
-def test_changes_are_shown_as_they_happen_and_what_is_open_stays_so(pages: Pages, hub: CannedApi) -> None:
+def test_live_changes_keep_tiles_expanded(pages: Pages, hub: CannedApi) -> None:
     page = open_clusters_page(pages, hub, "?open=shop/prod-us")
     page.get_by_role("button", name="shop/prod-us").focus()
     machine = MachineRequestStatus(name="prod-us-md-1-bb41x", is_approved=True, reason="approved a moment ago")
@@ -162,16 +162,14 @@ def test_changes_are_shown_as_they_happen_and_what_is_open_stays_so(pages: Pages
     expect(page.get_by_text("Needs attention")).to_have_count(0)
 
 
-def test_where_each_namespace_has_one_cluster_they_stand_together_with_their_namespaces(
-    pages: Pages, serve: Serve
-) -> None:
+def test_namespaces_with_one_cluster_each_form_one_group(pages: Pages, serve: Serve) -> None:
     tiles = tuple(a_cluster_tile(f"team-{item}/prod") for item in "abc")
     page = open_clusters_page(pages, served(serve, ClusterList(revision="1", total=3, clusters=tiles)))
     expect(page.locator(".clusters-group h2")).to_have_count(0)
     expect(page.locator(".cluster-name")).to_have_text(["team-a/prod", "team-b/prod", "team-c/prod"])
 
 
-def test_hostile_text_is_shown_as_it_is(pages: Pages, serve: Serve) -> None:
+def test_hostile_text_is_not_interpreted(pages: Pages, serve: Serve) -> None:
     machine = MachineRequestStatus(name=_HOSTILE, node=_HOSTILE, reason=_HOSTILE)
     evil = a_cluster_tile(
         f"a/{_HOSTILE}",
@@ -181,8 +179,8 @@ def test_hostile_text_is_shown_as_it_is(pages: Pages, serve: Serve) -> None:
         version=_HOSTILE,
         reason=_HOSTILE,
     )
-    lost = structs.replace(evil, key=f"b/{_HOSTILE}", connection=ClusterConnection.UNREACHABLE)
-    page = open_clusters_page(pages, served(serve, ClusterList(revision="1", total=2, clusters=(evil, lost))))
+    unreachable = structs.replace(evil, key=f"b/{_HOSTILE}", connection=ClusterConnection.UNREACHABLE)
+    page = open_clusters_page(pages, served(serve, ClusterList(revision="1", total=2, clusters=(evil, unreachable))))
     for toggle in page.locator(".cluster-toggle").all():
         toggle.click()
     expect(page.locator(".machine")).to_have_count(2)
@@ -190,13 +188,13 @@ def test_hostile_text_is_shown_as_it_is(pages: Pages, serve: Serve) -> None:
     assert page.locator("main img, main script").count() == 0
 
 
-def test_without_clusters_it_says_how_one_comes(pages: Pages, serve: Serve) -> None:
+def test_empty_page_explains_how_to_add_a_cluster(pages: Pages, serve: Serve) -> None:
     page = pages.open(served(serve, ClusterList(revision="1", total=0, clusters=())).dashboard_url)
     expect(page.get_by_text("There are no clusters")).to_be_visible()
     expect(page.locator(".command")).to_contain_text("runtime-extension-maintenance-controller.cloud.sap/enabled=true")
 
 
-def test_a_hub_that_does_not_answer_is_told_and_can_be_asked_again(pages: Pages, hub: CannedApi) -> None:
+def test_failed_request_is_shown_with_a_retry_button(pages: Pages, hub: CannedApi) -> None:
     pages.expect_problems("503")
     hub.fail_requests("clusters", 503, "nobody leads")
     page = pages.open(f"{hub.dashboard_url}#/clusters")
@@ -208,7 +206,7 @@ def test_a_hub_that_does_not_answer_is_told_and_can_be_asked_again(pages: Pages,
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("width", ["desktop", "phone"])
-def test_everybody_can_use_it(
+def test_page_is_accessible(
     pages: Pages, hub: CannedApi, accessible: Callable[[Page], None], *, width: Width, theme: Theme
 ) -> None:
     page = open_clusters_page(pages, hub, "?open=shop/prod-eu,bank/stage", width=width, theme=theme)
@@ -217,8 +215,8 @@ def test_everybody_can_use_it(
     assert wide == 0, "nothing is wider than the page"
 
 
-def test_two_hundred_clusters_are_fluid(pages: Pages, serve: Serve) -> None:
-    """What counts is the time that the page's thread worked, which is the same on a machine that is busy."""
+def test_two_hundred_clusters_are_updated_quickly(pages: Pages, serve: Serve) -> None:
+    """Measures the CPU time of the page's main thread, which does not depend on the load of the machine."""
     clusters = some_clusters(200)
     hub = served(serve, clusters)
     page = open_clusters_page(pages, hub)

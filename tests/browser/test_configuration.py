@@ -40,7 +40,7 @@ def edit_configuration(page: Page, api: CannedApi, text: str, answer: Configurat
     page.locator(".editor-field").fill(text)
 
 
-def test_the_file_is_shown_with_its_lines_and_findings_at_theirs(pages: Pages, api: CannedApi) -> None:
+def test_file_is_shown_with_line_numbers_and_findings(pages: Pages, api: CannedApi) -> None:
     page = open_configuration_page(pages, api)
     expect(page.get_by_role("heading", name="config/maintenance.yaml")).to_be_visible()
     expect(page.locator(".line")).to_have_count(GOOD_FILE.count("\n"))
@@ -48,14 +48,14 @@ def test_the_file_is_shown_with_its_lines_and_findings_at_theirs(pages: Pages, a
     expect(page.get_by_text("In force, with 1 warning.")).to_be_visible()
 
 
-def test_profiles_are_told_in_words_beside_it(pages: Pages, api: CannedApi) -> None:
+def test_profiles_are_explained_beside_the_file(pages: Pages, api: CannedApi) -> None:
     page = open_configuration_page(pages, api)
     expect(page.get_by_role("region", name="Explanation")).to_contain_text(
         "to in-maintenance when night && one_at_a_time"
     )
 
 
-def test_a_broken_file_is_said_to_be_so_and_the_last_good_one_is_a_tab_away(pages: Pages, api: CannedApi) -> None:
+def test_invalid_file_is_marked_and_the_last_valid_one_has_a_tab(pages: Pages, api: CannedApi) -> None:
     api.answers["configuration"] = a_broken_configuration()
     page = open_configuration_page(pages, api)
     expect(page.get_by_text("The newest file cannot be used: 2 errors.")).to_be_visible()
@@ -66,7 +66,7 @@ def test_a_broken_file_is_said_to_be_so_and_the_last_good_one_is_a_tab_away(page
     expect(page.locator(".line.is-wrong")).to_have_count(0)
 
 
-def test_one_jumps_from_finding_to_finding(pages: Pages, api: CannedApi) -> None:
+def test_keys_move_between_findings(pages: Pages, api: CannedApi) -> None:
     api.answers["configuration"] = a_broken_configuration()
     page = open_configuration_page(pages, api)
     expect(page.locator("#line-3")).to_be_visible()
@@ -79,13 +79,13 @@ def test_one_jumps_from_finding_to_finding(pages: Pages, api: CannedApi) -> None
     expect(page).to_have_url(f"{api.dashboard_url}#/configuration?line=7")
 
 
-def test_a_link_lights_up_its_line(pages: Pages, api: CannedApi) -> None:
+def test_line_link_highlights_its_line(pages: Pages, api: CannedApi) -> None:
     page = open_configuration_page(pages, api, "?line=19")
     expect(page.locator(".line.is-lit")).to_have_id("line-19")
     expect(page.locator("#line-19")).to_be_in_viewport()
 
 
-def test_without_a_file_it_says_that_the_one_that_ships_is_in_force(pages: Pages, api: CannedApi) -> None:
+def test_default_configuration_is_named_when_there_is_no_file(pages: Pages, api: CannedApi) -> None:
     api.answers["configuration"] = the_default_configuration()
     page = open_configuration_page(pages, api)
     expect(
@@ -96,7 +96,7 @@ def test_without_a_file_it_says_that_the_one_that_ships_is_in_force(pages: Pages
 # Preview
 
 
-def test_an_edit_is_judged_and_says_what_would_change_for_whom(pages: Pages, api: CannedApi) -> None:
+def test_edit_preview_lists_changes_per_node(pages: Pages, api: CannedApi) -> None:
     pages.expect_problems("404")
     page = open_configuration_page(pages, api)
     page.get_by_role("button", name="Preview").click()
@@ -112,7 +112,7 @@ def test_an_edit_is_judged_and_says_what_would_change_for_whom(pages: Pages, api
     expect(page).to_have_url(f"{api.dashboard_url}#/nodes/general-06")
 
 
-def test_a_broken_edit_is_marked_at_its_line_and_jumped_to(pages: Pages, api: CannedApi) -> None:
+def test_invalid_edit_is_marked_at_its_line(pages: Pages, api: CannedApi) -> None:
     page = open_configuration_page(pages, api, "?tab=try")
     text = GOOD_FILE.replace("type: hasLabel", "type: hasLable")
     edit_configuration(page, api, text, preview(text))
@@ -124,7 +124,7 @@ def test_a_broken_edit_is_marked_at_its_line_and_jumped_to(pages: Pages, api: Ca
     assert field.evaluate("it => it.value.slice(it.selectionStart, it.selectionEnd)") == "    type: hasLable"
 
 
-def test_typing_is_asked_about_once_it_rests(pages: Pages, api: CannedApi) -> None:
+def test_typing_is_debounced(pages: Pages, api: CannedApi) -> None:
     texts: list[int] = []
 
     def answer(_: web.Request) -> ConfigurationPreview:
@@ -140,7 +140,7 @@ def test_typing_is_asked_about_once_it_rests(pages: Pages, api: CannedApi) -> No
     assert len(texts) == 1
 
 
-def test_an_edit_is_kept_while_one_looks_elsewhere_and_can_be_reset(pages: Pages, api: CannedApi) -> None:
+def test_edit_is_kept_across_pages_and_can_be_reset(pages: Pages, api: CannedApi) -> None:
     page = open_configuration_page(pages, api, "?tab=try")
     expect(page.get_by_role("button", name="Reset to the current file")).to_be_disabled()
     edit_configuration(page, api, "profiles: []\n", preview("another"))
@@ -153,7 +153,7 @@ def test_an_edit_is_kept_while_one_looks_elsewhere_and_can_be_reset(pages: Pages
     expect(page.get_by_text("no changes", exact=True)).to_be_visible()
 
 
-def test_an_edit_that_cannot_be_judged_says_why(pages: Pages, api: CannedApi) -> None:
+def test_failed_check_of_an_edit_shows_the_reason(pages: Pages, api: CannedApi) -> None:
     pages.expect_problems("413")
     page = open_configuration_page(pages, api, "?tab=try")
     api.fail_requests("configuration/check", 413, "at most 1 MiB")
@@ -161,10 +161,10 @@ def test_an_edit_that_cannot_be_judged_says_why(pages: Pages, api: CannedApi) ->
     expect(page.get_by_text("The check failed: at most 1 MiB")).to_be_visible()
 
 
-# For everybody
+# Accessibility and hostile text
 
 
-def test_hostile_text_stays_text(pages: Pages, api: CannedApi) -> None:
+def test_hostile_text_is_not_interpreted(pages: Pages, api: CannedApi) -> None:
     api.answers["configuration"] = Configuration(
         path=HOSTILE,
         text=f"{HOSTILE}\n{LONG_TEXT}\n",
@@ -179,7 +179,7 @@ def test_hostile_text_stays_text(pages: Pages, api: CannedApi) -> None:
 
 @pytest.mark.parametrize("query", ["", "?line=7", "?tab=good", "?tab=try"])
 @pytest.mark.parametrize("theme", ["light", "dark"])
-def test_nobody_is_kept_out(
+def test_page_is_accessible(
     pages: Pages, api: CannedApi, accessible: Callable[[Page], None], query: str, theme: Theme
 ) -> None:
     api.answers["configuration"] = a_broken_configuration()
@@ -189,7 +189,7 @@ def test_nobody_is_kept_out(
 
 
 @pytest.mark.parametrize("query", ["", "?tab=try"])
-def test_a_phone_shows_it_without_sideways_scrolling(
+def test_phone_page_does_not_scroll_sideways(
     pages: Pages, api: CannedApi, accessible: Callable[[Page], None], query: str
 ) -> None:
     api.answers["configuration"] = a_broken_configuration()

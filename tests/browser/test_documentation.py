@@ -30,19 +30,19 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> str:
 @pytest.mark.parametrize(
     "name", ["index", "tutorials/quickstart", "concepts/overview", "reference/plugins", "operations/troubleshooting"]
 )
-def test_nobody_is_kept_out(
+def test_page_is_accessible(
     pages: Pages, site: str, accessible: Callable[[Page], None], name: str, theme: Theme, width: Width
 ) -> None:
     page = pages.open(f"{site}/{name}.html", theme=theme, width=width)
     pages.assert_no_problems()
     pages.expect_problems(
         "XMLHttpRequest", "preload assets", "ERR_FAILED"
-    )  # the checker asks for the style, which is a file
+    )  # the checker requests the style, which is a file
     accessible(page)
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
-def test_the_search_finds_pages_by_several_words_and_leads_there_by_keys(pages: Pages, site: str) -> None:
+def test_search_finds_pages_by_several_words_and_opens_them_by_keyboard(pages: Pages, site: str) -> None:
     page = pages.open(f"{site}/how-to/drain-a-node.html")
     page.keyboard.press("/")
     page.keyboard.type("drain policy")
@@ -52,7 +52,7 @@ def test_the_search_finds_pages_by_several_words_and_leads_there_by_keys(pages: 
     expect(page.locator("h1")).to_have_text("Drain policies")
 
 
-def test_a_search_without_an_answer_says_so(pages: Pages, site: str) -> None:
+def test_search_without_results_shows_a_message(pages: Pages, site: str) -> None:
     page = pages.open(f"{site}/index.html")
     page.locator("#search").fill("xyzzy")
     expect(page.locator("#found")).to_contain_text("Nothing has all of these words.")
@@ -60,7 +60,7 @@ def test_a_search_without_an_answer_says_so(pages: Pages, site: str) -> None:
     expect(page.locator("#found")).to_be_hidden()
 
 
-def test_light_and_dark_are_kept(pages: Pages, site: str) -> None:
+def test_theme_is_kept_across_pages(pages: Pages, site: str) -> None:
     page = pages.open(f"{site}/index.html")
     page.locator("#theme").click()
     page.goto(f"{site}/tutorials/quickstart.html")
@@ -75,7 +75,7 @@ def test_diagrams_are_drawn(pages: Pages, site: str) -> None:
     assert diagram.locator(".transition").count() == 3
 
 
-def test_on_a_phone_the_pages_are_behind_a_button(pages: Pages, site: str) -> None:
+def test_phone_navigation_is_behind_a_button(pages: Pages, site: str) -> None:
     page = pages.open(f"{site}/tutorials/quickstart.html", width="phone")
     expect(page.locator("#pages")).to_be_hidden()
     page.locator("#menu").click()

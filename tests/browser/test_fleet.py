@@ -25,7 +25,7 @@ def row(page: Page, index: int) -> Locator:
 @pytest.mark.parametrize("width", ["phone", "desktop"])
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("view", ["map", "list"])
-def test_it_keeps_nobody_out(
+def test_page_is_accessible(
     pages: Pages, api: CannedApi, accessible: Callable[[Page], None], *, width: Width, theme: Theme, view: str
 ) -> None:
     page = pages.open(f"{api.dashboard_url}#/fleet?view={view}", width=width, theme=theme)
@@ -34,7 +34,7 @@ def test_it_keeps_nobody_out(
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
-def test_the_map_shows_each_node_in_its_zone_and_says_its_state_in_words(pages: Pages, api: CannedApi) -> None:
+def test_map_shows_nodes_by_zone_with_accessible_states(pages: Pages, api: CannedApi) -> None:
     page = pages.open(api.dashboard_url)
     zone = page.get_by_role("group", name="eu-west-1a: 20 nodes")
     expect(zone.get_by_role("link")).to_have_count(20)
@@ -44,7 +44,7 @@ def test_the_map_shows_each_node_in_its_zone_and_says_its_state_in_words(pages: 
     expect(blocked).to_have_attribute("href", "#/nodes/general-02")
 
 
-def test_a_phone_gets_the_list_and_can_ask_for_the_map(pages: Pages, api: CannedApi) -> None:
+def test_phone_shows_the_list_and_offers_the_map(pages: Pages, api: CannedApi) -> None:
     page = pages.open(api.dashboard_url, width="phone")
     expect(page.locator("table.nodes")).to_be_visible()
     expect(page.locator(".map")).to_be_hidden()
@@ -52,7 +52,7 @@ def test_a_phone_gets_the_list_and_can_ask_for_the_map(pages: Pages, api: Canned
     expect(page.locator(".map .tile").first).to_be_visible()
 
 
-def test_filters_are_in_the_address_and_a_link_shows_the_same(pages: Pages, api: CannedApi) -> None:
+def test_filters_are_in_the_url_and_the_link_shows_the_same(pages: Pages, api: CannedApi) -> None:
     page = pages.open(api.dashboard_url)
     page.get_by_role("button", name="Blocked").click()
     page.get_by_role("combobox", name="pool").select_option("general")
@@ -70,7 +70,7 @@ def test_filters_are_in_the_address_and_a_link_shows_the_same(pages: Pages, api:
     expect(other.locator("h1")).to_contain_text("60 nodes")
 
 
-def test_the_search_box_follows_the_address_though_it_has_the_focus(pages: Pages, api: CannedApi) -> None:
+def test_focused_search_box_follows_the_url(pages: Pages, api: CannedApi) -> None:
     page = pages.open(api.dashboard_url)
     expect(page.locator("h1")).to_contain_text("60 nodes")
     page.get_by_role("searchbox").press_sequentially("ledger")
@@ -84,7 +84,7 @@ def test_the_search_box_follows_the_address_though_it_has_the_focus(pages: Pages
 
 
 @pytest.mark.parametrize(
-    ("words", "found"),
+    ("query", "found"),
     [
         ("GPU-16", ["gpu-16"]),
         ("eu-west-1b memory draining", []),
@@ -95,22 +95,22 @@ def test_the_search_box_follows_the_address_though_it_has_the_focus(pages: Pages
         ("cordoned by a person", ["spot-11"]),
     ],
 )
-def test_search_looks_at_names_places_labels_profiles_and_reasons(
-    pages: Pages, api: CannedApi, words: str, found: list[str]
+def test_search_matches_names_zones_labels_profiles_and_reasons(
+    pages: Pages, api: CannedApi, query: str, found: list[str]
 ) -> None:
-    page = pages.open(f"{api.dashboard_url}#/fleet?q={words}")
+    page = pages.open(f"{api.dashboard_url}#/fleet?q={query}")
     expect(page.locator("h1")).to_contain_text("of 60 nodes")
     assert tiles(page) == found
 
 
-def test_who_finds_nothing_is_told_what_to_do(pages: Pages, api: CannedApi) -> None:
+def test_search_without_results_offers_to_show_all_nodes(pages: Pages, api: CannedApi) -> None:
     page = pages.open(f"{api.dashboard_url}#/fleet?q=nowhere")
     expect(page.get_by_text("No matching nodes")).to_be_visible()
     page.get_by_role("button", name="Show all nodes").click()
     expect(page.locator("h1")).to_contain_text("60 nodes")
 
 
-def test_nodes_are_grouped_as_asked(pages: Pages, api: CannedApi) -> None:
+def test_nodes_are_grouped_by_the_selected_field(pages: Pages, api: CannedApi) -> None:
     page = pages.open(api.dashboard_url)
     page.get_by_role("group", name="Group by").get_by_role("button", name="State").click()
     expect(page.locator(".group h2 .state")).to_have_text(
@@ -119,8 +119,8 @@ def test_nodes_are_grouped_as_asked(pages: Pages, api: CannedApi) -> None:
     assert page.url.endswith("group=state")
 
 
-def test_a_change_touches_the_tile_that_it_is_about_and_no_other(pages: Pages, api: CannedApi) -> None:
-    """But for how long ago things were, which goes on by itself."""
+def test_node_update_changes_only_its_tile(pages: Pages, api: CannedApi) -> None:
+    """Relative times are ignored, because they change by themselves."""
     page = pages.open(api.dashboard_url)
     page.locator(".tile[data-name='general-00']").wait_for()
     page.evaluate(
@@ -132,15 +132,15 @@ def test_a_change_touches_the_tile_that_it_is_about_and_no_other(pages: Pages, a
                 .observe(document.querySelector(".map"), {subtree: true, childList: true, attributes: true});
         }"""
     )
-    why = "waiting for bank/ledger"
-    api.update_nodes(a_tile("general-00", NodeState.BLOCKED, message=why, since=ago(minutes=1)))
+    reason = "waiting for bank/ledger"
+    api.update_nodes(a_tile("general-00", NodeState.BLOCKED, message=reason, since=ago(minutes=1)))
     expect(page.locator(".tile[data-name='general-00']")).to_have_class("tile is-blocked")
-    expect(page.locator(".attention")).to_contain_text(why)
+    expect(page.locator(".attention")).to_contain_text(reason)
     expect(page.get_by_role("button", name="Blocked")).to_contain_text("4")
     assert page.evaluate("[...window.touched]") == ["general-00"]
 
 
-def test_a_node_moves_comes_and_goes_without_a_new_map(pages: Pages, api: CannedApi) -> None:
+def test_nodes_move_between_groups_without_redrawing_the_map(pages: Pages, api: CannedApi) -> None:
     page = pages.open(f"{api.dashboard_url}#/fleet?group=state&state=idle,planned")
     expect(page.locator("h1")).to_contain_text("53 of 60")
     api.update_nodes(a_tile("general-00", NodeState.PLANNED))
@@ -152,15 +152,15 @@ def test_a_node_moves_comes_and_goes_without_a_new_map(pages: Pages, api: Canned
     assert tiles(page)[2:6] == ["general-01", "general-01b", "general-07", "general-08"]
 
 
-def test_the_last_node_of_a_group_takes_the_group_with_it(pages: Pages, api: CannedApi) -> None:
+def test_empty_group_is_removed(pages: Pages, api: CannedApi) -> None:
     page = pages.open(f"{api.dashboard_url}#/fleet?group=state")
     expect(page.get_by_role("group", name="Recovering: 1 node")).to_be_visible()
     api.update_nodes(a_tile("general-30"))
     expect(page.get_by_role("group", name="Recovering")).to_have_count(0)
 
 
-def test_arrow_keys_lead_from_tile_to_tile_and_enter_opens_one(pages: Pages, api: CannedApi) -> None:
-    pages.expect_problems("404", "Failed to fetch dynamically imported module")  # pages of others may not be there
+def test_arrow_keys_move_between_tiles_and_enter_opens_a_node(pages: Pages, api: CannedApi) -> None:
+    pages.expect_problems("404", "Failed to fetch dynamically imported module")  # modules of other pages may be missing
     page = pages.open(api.dashboard_url)
     first = page.locator(".map .tile").first
     first.focus()
@@ -181,7 +181,7 @@ def test_arrow_keys_lead_from_tile_to_tile_and_enter_opens_one(pages: Pages, api
     page.wait_for_url("**/#/nodes/general-00")
 
 
-def test_a_focused_tile_keeps_the_focus_when_its_node_changes_or_moves(pages: Pages, api: CannedApi) -> None:
+def test_focused_tile_keeps_focus_when_its_node_changes(pages: Pages, api: CannedApi) -> None:
     page = pages.open(f"{api.dashboard_url}#/fleet?group=state")
     page.locator(".tile[data-name='general-00']").focus()
     api.update_nodes(a_tile("general-00", NodeState.DRAINING, progress=5))
@@ -189,7 +189,7 @@ def test_a_focused_tile_keeps_the_focus_when_its_node_changes_or_moves(pages: Pa
     assert page.evaluate("document.activeElement.dataset.name") == "general-00"
 
 
-def test_a_card_tells_more_about_the_node_under_the_pointer(pages: Pages, api: CannedApi) -> None:
+def test_tooltip_shows_details_of_the_node(pages: Pages, api: CannedApi) -> None:
     page = pages.open(api.dashboard_url)
     page.locator(".tile[data-name='general-02']").hover()
     card = page.get_by_role("tooltip")
@@ -199,14 +199,14 @@ def test_a_card_tells_more_about_the_node_under_the_pointer(pages: Pages, api: C
     expect(card).to_be_hidden()
 
 
-def test_what_is_blocked_the_longest_is_told_first(pages: Pages, api: CannedApi) -> None:
+def test_longest_blocked_node_is_listed_first(pages: Pages, api: CannedApi) -> None:
     page = pages.open(api.dashboard_url)
-    look = page.get_by_role("region", name="Needs attention")
-    expect(look.locator(".node-link")).to_have_text(["general-44", "general-02", "gpu-58"])
-    expect(look.get_by_role("listitem").first).to_contain_text("for 3 h 12 min")
+    attention = page.get_by_role("region", name="Needs attention")
+    expect(attention.locator(".node-link")).to_have_text(["general-44", "general-02", "gpu-58"])
+    expect(attention.get_by_role("listitem").first).to_contain_text("for 3 h 12 min")
 
 
-def test_budgets_say_how_much_is_used_and_who_waits(pages: Pages, api: CannedApi) -> None:
+def test_budgets_show_usage_and_waiting_nodes(pages: Pages, api: CannedApi) -> None:
     page = pages.open(api.dashboard_url)
     budgets = page.get_by_role("region", name="Budgets")
     expect(budgets).to_contain_text(re.compile("(?<!/)zone=eu-west-1b"))
@@ -216,7 +216,7 @@ def test_budgets_say_how_much_is_used_and_who_waits(pages: Pages, api: CannedApi
     expect(budgets).to_contain_text("2 waiting: spot-23, general-37")
 
 
-def test_the_list_can_be_sorted_and_the_order_is_in_the_address(pages: Pages, api: CannedApi) -> None:
+def test_list_sort_order_is_in_the_url(pages: Pages, api: CannedApi) -> None:
     page = pages.open(f"{api.dashboard_url}#/fleet?view=list")
     for index, name in enumerate(["general-02", "general-44", "gpu-58", "memory-09"]):
         expect(row(page, index)).to_have_text(name)
@@ -231,7 +231,7 @@ def test_the_list_can_be_sorted_and_the_order_is_in_the_address(pages: Pages, ap
     assert page.url.endswith("sort=-name")
 
 
-def test_a_row_that_changes_keeps_the_focus(pages: Pages, api: CannedApi) -> None:
+def test_changed_row_keeps_focus(pages: Pages, api: CannedApi) -> None:
     page = pages.open(f"{api.dashboard_url}#/fleet?view=list&sort=name")
     page.get_by_role("link", name="general-00").focus()
     api.update_nodes(a_tile("general-00", NodeState.BLOCKED, message="stuck"))
@@ -239,14 +239,14 @@ def test_a_row_that_changes_keeps_the_focus(pages: Pages, api: CannedApi) -> Non
     expect(page.get_by_role("link", name="general-00")).to_be_focused()
 
 
-def test_a_cluster_without_nodes_says_so(pages: Pages, serve: Serve) -> None:
+def test_empty_cluster_has_an_explanation(pages: Pages, serve: Serve) -> None:
     nothing = NodeList(revision="1", total=0, nodes=())
     page = pages.open(serve(nothing, a_summary(nothing, budgets=(), banners=())).dashboard_url)
     expect(page.get_by_text("There are no nodes")).to_be_visible()
 
 
 @pytest.mark.parametrize("query", ["", "?view=list", "?view=map&group=profile"])
-def test_names_and_reasons_that_try_to_break_out_stay_text(pages: Pages, serve: Serve, query: str) -> None:
+def test_hostile_names_and_reasons_are_not_interpreted(pages: Pages, serve: Serve, query: str) -> None:
     page = pages.open(f"{serve(a_hostile_fleet()).dashboard_url}#/fleet{query}")
     expect(page.locator("h1")).to_contain_text("6 nodes")
     for tile in page.locator(".map .tile:visible").all():
@@ -262,7 +262,7 @@ def test_names_and_reasons_that_try_to_break_out_stay_text(pages: Pages, serve: 
         assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 
-def test_a_hostile_name_leads_to_its_own_page_and_nowhere_else(pages: Pages, serve: Serve) -> None:
+def test_hostile_node_name_is_escaped_in_the_url(pages: Pages, serve: Serve) -> None:
     pages.expect_problems("404", "Failed to fetch dynamically imported module")
     page = pages.open(f"{serve(a_hostile_fleet()).dashboard_url}#/fleet?q=spaces")
     page.locator(".map .tile").click()
@@ -270,22 +270,22 @@ def test_a_hostile_name_leads_to_its_own_page_and_nowhere_else(pages: Pages, ser
     expect(page).to_have_title("a node with spaces?&=#% · prod-eu · Haulout")
 
 
-def test_what_the_browser_counts_is_what_the_operator_counts(pages: Pages, api: CannedApi) -> None:
+def test_browser_counts_match_the_operator_counts(pages: Pages, api: CannedApi) -> None:
     page = pages.open(api.dashboard_url)
     expect(page.locator("h1")).to_contain_text("60 nodes")
     counts = {
         chip.locator(".state").inner_text(): int(chip.locator(".count").inner_text())
         for chip in page.locator(".chips .chip").all()
     }
-    told = a_summary(a_fleet()).counts
-    assert counts == {state.replace("-", " ").capitalize(): count for state, count in told.items()}
+    expected_counts = a_summary(a_fleet()).counts
+    assert counts == {state.replace("-", " ").capitalize(): count for state, count in expected_counts.items()}
 
 
-def test_times_go_on_by_themselves(pages: Pages, api: CannedApi) -> None:
-    told = a_summary(a_fleet())
-    silent = msgspec.structs.replace(told, time=None)
-    once = iter([told])
-    api.answers["summary"] = lambda _: next(once, silent)  # told again, the time would stand still
+def test_relative_times_advance_without_updates(pages: Pages, api: CannedApi) -> None:
+    first_summary = a_summary(a_fleet())
+    without_time = msgspec.structs.replace(first_summary, time=None)
+    once = iter([first_summary])
+    api.answers["summary"] = lambda _: next(once, without_time)  # told again, the time would stand still
     page = pages.open("about:blank")
     page.clock.install()
     page.goto(api.dashboard_url)
@@ -294,7 +294,7 @@ def test_times_go_on_by_themselves(pages: Pages, api: CannedApi) -> None:
     expect(page.locator(".attention li").first).to_contain_text("for 3 h 13 min")
 
 
-def test_what_all_names_end_with_is_left_out_of_tiles(pages: Pages, serve: Serve) -> None:
+def test_common_suffix_is_omitted_in_tile_names(pages: Pages, serve: Serve) -> None:
     names = [f"ip-10-0-{index}-17.eu-west-1.compute.internal" for index in range(12)]
     fleet = NodeList(revision="1", total=12, nodes=tuple(a_tile(name) for name in names))
     page = pages.open(serve(fleet).dashboard_url)
@@ -302,7 +302,7 @@ def test_what_all_names_end_with_is_left_out_of_tiles(pages: Pages, serve: Serve
     expect(page.locator(".map .tile").nth(1)).to_have_attribute("aria-label", f"{names[1]}, idle")
 
 
-def test_the_heading_of_a_group_leads_to_only_its_nodes(pages: Pages, api: CannedApi) -> None:
+def test_group_heading_filters_by_group(pages: Pages, api: CannedApi) -> None:
     page = pages.open(f"{api.dashboard_url}#/fleet?q=general")
     page.get_by_role("heading", name="eu-west-1b").get_by_role("link").click()
     expect(page.locator("h1")).to_contain_text("10 of 60 nodes")

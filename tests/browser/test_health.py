@@ -14,7 +14,7 @@ from support.dashboard.fleet import LEADER, a_health
 
 @pytest.mark.parametrize("width", ["phone", "desktop"])
 @pytest.mark.parametrize("theme", ["light", "dark"])
-def test_it_keeps_nobody_out(
+def test_page_is_accessible(
     pages: Pages, api: CannedApi, accessible: Callable[[Page], None], *, width: Width, theme: Theme
 ) -> None:
     page = pages.open(f"{api.dashboard_url}#/health", width=width, theme=theme)
@@ -23,7 +23,7 @@ def test_it_keeps_nobody_out(
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
-def test_it_says_who_leads_and_what_is_not_well_before_what_is(pages: Pages, api: CannedApi) -> None:
+def test_page_shows_the_leader_and_unhealthy_components_first(pages: Pages, api: CannedApi) -> None:
     page = pages.open(f"{api.dashboard_url}#/health")
     expect(page.locator(".figures")).to_contain_text(f"{LEADER} for 2 d 3 h")
     parts = page.locator(".card", has=page.get_by_role("heading", name="Components"))
@@ -34,7 +34,7 @@ def test_it_says_who_leads_and_what_is_not_well_before_what_is(pages: Pages, api
     expect(watches.locator("tbody tr").nth(1)).to_contain_text("shop/cart: spec.maxUnavailable")
 
 
-def test_it_is_looked_at_again_and_again(pages: Pages, api: CannedApi) -> None:
+def test_page_is_polled_while_it_is_open(pages: Pages, api: CannedApi) -> None:
     page = pages.open("about:blank")
     page.clock.install()
     page.goto(f"{api.dashboard_url}#/health")
@@ -44,12 +44,12 @@ def test_it_is_looked_at_again_and_again(pages: Pages, api: CannedApi) -> None:
     expect(page.locator(".figures")).to_contain_text("Viewers4")
     page.get_by_role("link", name="Fleet", exact=True).first.click()
     expect(page.locator("h1")).to_contain_text("Fleet")
-    asked = api.requested_paths.count("health")
+    request_count = api.requested_paths.count("health")
     page.clock.run_for(20_000)
-    assert api.requested_paths.count("health") == asked
+    assert api.requested_paths.count("health") == request_count
 
 
-def test_what_cannot_be_loaded_says_why_and_can_be_tried_again(pages: Pages, api: CannedApi) -> None:
+def test_failed_request_is_shown_with_a_retry_button(pages: Pages, api: CannedApi) -> None:
     pages.expect_problems("503")
     api.fail_requests("health", 503, "nobody leads")
     page = pages.open(f"{api.dashboard_url}#/health")
@@ -60,13 +60,13 @@ def test_what_cannot_be_loaded_says_why_and_can_be_tried_again(pages: Pages, api
     expect(page.get_by_role("heading", name="Watches")).to_be_visible()
 
 
-def test_nothing_wrong_is_told_as_such(pages: Pages, api: CannedApi) -> None:
+def test_absence_of_errors_is_shown(pages: Pages, api: CannedApi) -> None:
     api.answers["health"] = msgspec.structs.replace(a_health(), warnings=())
     page = pages.open(f"{api.dashboard_url}#/health")
     expect(page.get_by_text("No warnings")).to_be_visible()
 
 
-def test_a_long_table_is_cut_and_stays_whole_once_somebody_wanted_all_of_it(pages: Pages, api: CannedApi) -> None:
+def test_long_table_is_truncated_and_stays_expanded_after_a_refresh(pages: Pages, api: CannedApi) -> None:
     calls = tuple(RequestHealth(verb="get", resource=f"things{index}", count=index) for index in range(25))
     api.answers["health"] = msgspec.structs.replace(a_health(), requests=calls)
     page = pages.open(f"{api.dashboard_url}#/health")
@@ -80,7 +80,7 @@ def test_a_long_table_is_cut_and_stays_whole_once_somebody_wanted_all_of_it(page
     expect(rows).to_have_count(25)
 
 
-def test_what_somebody_reads_or_marks_is_not_taken_away(pages: Pages, api: CannedApi) -> None:
+def test_refresh_keeps_selection_and_focus(pages: Pages, api: CannedApi) -> None:
     page = pages.open(f"{api.dashboard_url}#/health")
     page.get_by_role("region", name="Watches").last.focus()
     api.answers["health"] = msgspec.structs.replace(a_health(), viewers=9)

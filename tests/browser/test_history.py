@@ -1,4 +1,4 @@
-"""What happened to all nodes: found, narrowed, and taken along as a file."""
+"""The history of all nodes: entries, filters and download."""
 
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
@@ -20,7 +20,7 @@ from support.dashboard.notices_and_configuration import HOSTILE
 
 @pytest.fixture(autouse=True)
 def queries(api: CannedApi) -> list[Mapping[str, str]]:
-    """Return what was asked for, in order."""
+    """Return the query parameters of the requests, in order."""
     found: list[Mapping[str, str]] = []
 
     def answer(request: web.Request) -> HistoryList:
@@ -40,7 +40,7 @@ def open_history_page(
     return page
 
 
-def test_what_happened_stands_there_the_newest_first_with_its_node(pages: Pages, api: CannedApi) -> None:
+def test_entries_are_newest_first_and_link_to_their_node(pages: Pages, api: CannedApi) -> None:
     api.answers["nodes/general-04"] = an_idle_node(NOW, "general-04")
     page = open_history_page(pages, api)
     rows = page.locator("tbody tr")
@@ -52,8 +52,8 @@ def test_what_happened_stands_there_the_newest_first_with_its_node(pages: Pages,
     expect(page).to_have_url(f"{api.dashboard_url}#/nodes/general-04")
 
 
-def test_a_node_that_was_deleted_is_said_to_be_so_and_leads_nowhere(pages: Pages, api: CannedApi) -> None:
-    api.answers["history"] = a_history(NOW, why=HOSTILE)
+def test_deleted_node_is_marked_and_not_linked(pages: Pages, api: CannedApi) -> None:
+    api.answers["history"] = a_history(NOW, reason=HOSTILE)
     page = open_history_page(pages, api)
     expect(page.locator("tbody tr").last).to_contain_text(HOSTILE)
     row = page.locator("tbody tr").first
@@ -63,7 +63,7 @@ def test_a_node_that_was_deleted_is_said_to_be_so_and_leads_nowhere(pages: Pages
     assert page.evaluate("window.pwned") is None
 
 
-def test_what_narrows_it_is_in_the_address_and_asked_for(
+def test_filters_are_in_the_url_and_in_the_request(
     pages: Pages, api: CannedApi, queries: list[Mapping[str, str]]
 ) -> None:
     page = open_history_page(pages, api)
@@ -79,7 +79,7 @@ def test_what_narrows_it_is_in_the_address_and_asked_for(
     assert timedelta(days=5, hours=23) < last - first < timedelta(days=6, hours=1), "a week by default, then a day"
 
 
-def test_all_of_it_is_a_file_with_what_is_narrowed(pages: Pages, api: CannedApi, tmp_path: Path) -> None:
+def test_csv_link_has_the_same_filters(pages: Pages, api: CannedApi, tmp_path: Path) -> None:
     page = open_history_page(pages, api, "?object=profile&node=n1&since=all")
     link = page.get_by_role("link", name="CSV")
     address = urlsplit(link.get_attribute("href") or "")
@@ -92,14 +92,14 @@ def test_all_of_it_is_a_file_with_what_is_narrowed(pages: Pages, api: CannedApi,
     assert downloading.value.suggested_filename == "haulout-history.csv"
 
 
-def test_where_there_is_more_it_says_so(pages: Pages, api: CannedApi) -> None:
+def test_truncated_result_shows_the_total(pages: Pages, api: CannedApi) -> None:
     api.answers["history"] = a_history(NOW, total=12_345)
     expect(open_history_page(pages, api).get_by_role("heading", level=1)).to_contain_text(
         "the newest 5 of 12345 entries"
     )
 
 
-def test_it_is_read_again_when_somebody_asks(pages: Pages, api: CannedApi) -> None:
+def test_refresh_button_reloads_the_entries(pages: Pages, api: CannedApi) -> None:
     page = open_history_page(pages, api)
     expect(page.locator("tbody tr")).to_have_count(5)
     api.answers["history"] = HistoryList(entries=a_history(NOW).entries[:2], total=2)
@@ -107,13 +107,13 @@ def test_it_is_read_again_when_somebody_asks(pages: Pages, api: CannedApi) -> No
     expect(page.locator("tbody tr")).to_have_count(2)
 
 
-def test_that_nothing_happened_and_that_nothing_fits_are_told_apart(pages: Pages, api: CannedApi) -> None:
+def test_empty_history_and_empty_result_have_different_texts(pages: Pages, api: CannedApi) -> None:
     api.answers["history"] = HistoryList(entries=())
     expect(open_history_page(pages, api).get_by_text("No entries")).to_be_visible()
     expect(open_history_page(pages, api, "?q=disk").get_by_text("No matching entries")).to_be_visible()
 
 
-def test_what_is_wrong_is_said_and_tried_again(pages: Pages, api: CannedApi) -> None:
+def test_failed_request_is_shown_with_a_retry_button(pages: Pages, api: CannedApi) -> None:
     api.fail_requests("history", 503, "no permission to read the history: no")
     pages.expect_problems("503")
     page = open_history_page(pages, api)
@@ -124,7 +124,7 @@ def test_what_is_wrong_is_said_and_tried_again(pages: Pages, api: CannedApi) -> 
 
 
 @pytest.mark.parametrize(("width", "theme"), [("desktop", "light"), ("desktop", "dark"), ("phone", "light")])
-def test_everybody_can_use_it_and_nothing_is_cut_off(
+def test_page_is_accessible(
     pages: Pages, api: CannedApi, accessible: Callable[[Page], None], width: Width, theme: Theme
 ) -> None:
     page = open_history_page(pages, api, width=width, theme=theme)

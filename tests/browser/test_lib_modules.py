@@ -1,4 +1,4 @@
-"""The modules below the pages, each asked by itself."""
+"""The JavaScript modules of the pages, each by itself."""
 
 from typing import Any
 
@@ -12,16 +12,16 @@ from support.dashboard.canned_api import CannedApi
 @pytest.fixture
 def lib(pages: Pages, api: CannedApi) -> Page:
     """Return a page on which `use(MODULE)` loads a module of lib/, and nothing else runs."""
-    pages.expect_problems("404")  # the browser wants a picture for its tab
+    pages.expect_problems("404")  # the browser requests an icon for its tab
     page = pages.open(f"{api.dashboard_url}style.css")
     page.evaluate("() => { window.use = (name) => import(`/static/lib/${name}.js`); }")
     return page
 
 
-def test_times_are_told_in_at_most_two_units(lib: Page) -> None:
+def test_durations_have_at_most_two_units(lib: Page) -> None:
     seconds = [0, 42, 59.6, 65, 179, 180, 3599, 3600, 3661, 36_000, 90_000, 8 * 86_400]
-    told: list[str] = lib.evaluate("async (all) => all.map((await use('time')).duration)", seconds)
-    assert told == [
+    durations: list[str] = lib.evaluate("async (all) => all.map((await use('time')).duration)", seconds)
+    assert durations == [
         "0 s",
         "42 s",
         "1 min",
@@ -37,8 +37,8 @@ def test_times_are_told_in_at_most_two_units(lib: Page) -> None:
     ]
 
 
-def test_what_was_and_what_comes_is_told_by_the_clock_that_is_set(lib: Page) -> None:
-    told = lib.evaluate(
+def test_relative_times_use_the_server_clock(lib: Page) -> None:
+    texts = lib.evaluate(
         """async () => {
             const {setNow, relative, short, full} = await use("time");
             setNow(() => Date.parse("2026-11-16T14:05:00Z"));
@@ -47,11 +47,11 @@ def test_what_was_and_what_comes_is_told_by_the_clock_that_is_set(lib: Page) -> 
                     short("2026-11-17T09:00:00Z"), full("2026-11-17T09:00:00.5Z")];
         }"""
     )
-    assert told == ["30 s ago", "in 2 h", "now", "", "09:00", "17 Nov 09:00", "2026-11-17 09:00:00 UTC"]
+    assert texts == ["30 s ago", "in 2 h", "now", "", "09:00", "17 Nov 09:00", "2026-11-17 09:00:00 UTC"]
 
 
-def test_letters_stay_while_somebody_types_and_the_page_is_shown_anew(lib: Page) -> None:
-    told = lib.evaluate(
+def test_typed_text_is_kept_when_the_page_is_redrawn(lib: Page) -> None:
+    result = lib.evaluate(
         """async () => {
             const {narrowing} = await use("filter_fields"), heard = [], seen = [];
             const bar = narrowing("Narrow", [{name: "q", label: "Search"}], (it) => heard.push(it.q));
@@ -72,7 +72,7 @@ def test_letters_stay_while_somebody_types_and_the_page_is_shown_anew(lib: Page)
             return [heard, seen];
         }"""
     )
-    assert told == [["n1", ""], ["n1", "n1", ""]]
+    assert result == [["n1", ""], ["n1", "n1", ""]]
 
 
 @pytest.mark.parametrize(
@@ -83,26 +83,26 @@ def test_letters_stay_while_somebody_types_and_the_page_is_shown_anew(lib: Page)
         {"page": "nodes", "name": "a/b?c#d%e ü<script>", "parameters": {"tab": "x"}},
     ],
 )
-def test_an_address_says_what_was_put_into_it(lib: Page, route: dict[str, Any]) -> None:
-    told = "async (it) => { const {parse, format} = await use('route'); return parse(format(it)); }"
-    there = lib.evaluate(told, route)
-    assert there == route
+def test_route_survives_a_round_trip(lib: Page, route: dict[str, Any]) -> None:
+    script = "async (it) => { const {parse, format} = await use('route'); return parse(format(it)); }"
+    parsed = lib.evaluate(script, route)
+    assert parsed == route
 
 
-def test_an_address_that_makes_no_sense_is_still_an_address(lib: Page) -> None:
-    there = lib.evaluate(
+def test_invalid_url_is_parsed_leniently(lib: Page) -> None:
+    parsed = lib.evaluate(
         "async () => { const {parse} = await use('route'); return ['', '#', '#/', '#/nodes/%E0%A4%A'].map(parse); }"
     )
-    assert [item["page"] for item in there] == ["fleet", "fleet", "fleet", "nodes"]
-    assert there[3]["name"] == "%E0%A4%A"
+    assert [item["page"] for item in parsed] == ["fleet", "fleet", "fleet", "nodes"]
+    assert parsed[3]["name"] == "%E0%A4%A"
 
 
-def test_events_are_read_however_they_are_cut(lib: Page) -> None:
+def test_event_stream_is_parsed_across_chunk_boundaries(lib: Page) -> None:
     stream = (
         ': hello\n\nevent: nodes\r\nid: 7\r\ndata: {"a":\r\ndata: 1}\r\n\r\n'
         'data:{"b":2}\n\nevent: lost\n\nevent: late\ndata: {"c":"ü"}\n\nevent: half'
     )
-    told = lib.evaluate(
+    results = lib.evaluate(
         """async (text) => {
             const {Parser} = await use("stream");
             const all = [];
@@ -116,10 +116,10 @@ def test_events_are_read_however_they_are_cut(lib: Page) -> None:
         }""",
         stream,
     )
-    assert told == [[["nodes", {"a": 1}], ["message", {"b": 2}], ["late", {"c": "ü"}]]]
+    assert results == [[["nodes", {"a": 1}], ["message", {"b": 2}], ["late", {"c": "ü"}]]]
 
 
-def test_elements_take_text_and_safe_links_only(lib: Page) -> None:
+def test_elements_accept_only_text_and_safe_links(lib: Page) -> None:
     made = lib.evaluate(
         """async () => {
             const {h} = await use("dom");

@@ -18,24 +18,24 @@ _SPEED = 30
 
 @pytest.fixture(scope="module")
 def dashboard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Return where the dashboard of a sandbox is, in which clouds announce maintenance and do it."""
+    """Run a sandbox whose clouds announce and carry out maintenance; yield the address of its dashboard."""
     kubeconfig: Path = tmp_path_factory.mktemp("live") / "kubeconfig"
     command = [sys.executable, "-m", "haulout", "run", "--sandbox", "--nodes", "12", "--speed", str(_SPEED)]
     with subprocess.Popen([*command, "--write-kubeconfig", str(kubeconfig)], stdout=subprocess.PIPE, text=True) as run:
         assert run.stdout is not None
-        said = ""
+        output = ""
         for line in run.stdout:
-            said += line
+            output += line
             if line.startswith("Ready after"):
                 break
-        found = re.search(r"^Dashboard +(\S+)$", said, re.MULTILINE)
-        assert found, said
+        found = re.search(r"^Dashboard +(\S+)$", output, re.MULTILINE)
+        assert found, output
         yield found[1]
         run.terminate()
         run.communicate()
 
 
-def test_what_is_announced_is_seen_from_the_plan_to_the_drain_without_a_reload(
+def test_announced_maintenance_is_shown_from_plan_to_drain_without_a_reload(
     pages: Pages, dashboard: str, accessible: Callable[[Page], None]
 ) -> None:
     page = pages.open(dashboard)
@@ -43,18 +43,18 @@ def test_what_is_announced_is_seen_from_the_plan_to_the_drain_without_a_reload(
     expect(page.locator(".connection")).to_have_attribute("data-state", "live")
     expect(page.locator(".map .tile.is-planned").first).to_be_visible(timeout=_TIMEOUT_MS)
     accessible(page)
-    under_way = ".map .tile:is(.is-draining, .is-blocked, .is-in-maintenance, .is-recovering)"
-    expect(page.locator(under_way).first).to_be_visible(timeout=_TIMEOUT_MS)
+    active_tiles = ".map .tile:is(.is-draining, .is-blocked, .is-in-maintenance, .is-recovering)"
+    expect(page.locator(active_tiles).first).to_be_visible(timeout=_TIMEOUT_MS)
 
 
-def test_the_clock_runs_as_fast_as_the_operators(pages: Pages, dashboard: str) -> None:
+def test_clock_runs_at_the_speed_of_the_operator(pages: Pages, dashboard: str) -> None:
     page = pages.open(dashboard)
     expect(page.locator(".clock")).to_contain_text("UTC")
-    look = "() => [Date.parse(document.querySelector('.clock').dateTime), performance.now()]"
+    script = "() => [Date.parse(document.querySelector('.clock').dateTime), performance.now()]"
     speeds: list[float] = []
-    while not speeds or not _SPEED / 2 < speeds[-1] < _SPEED * 2:  # it has to hear of the time twice before
+    while not speeds or not _SPEED / 2 < speeds[-1] < _SPEED * 2:  # the page needs two timestamps before
         assert len(speeds) < _MAX_POLLS, speeds
-        there, here = page.evaluate(look)
+        server_time, local_time = page.evaluate(script)
         page.wait_for_timeout(4000)
-        there_then, here_then = page.evaluate(look)
-        speeds.append((there_then - there) / (here_then - here))
+        later_server_time, later_local_time = page.evaluate(script)
+        speeds.append((later_server_time - server_time) / (later_local_time - local_time))

@@ -1,4 +1,4 @@
-"""Somebody logs in: to the dashboard of a whole operator in its sandbox, where they act and log out."""
+"""Login, an action and logout in the dashboard of an operator on the sandbox."""
 
 import re
 import subprocess
@@ -17,23 +17,23 @@ from support.dashboard.fleet import a_fleet
 
 @pytest.fixture
 def operator(tmp_path: Path) -> Iterator[tuple[str, str]]:
-    """Run one; yield where its dashboard is, and a token for it."""
+    """Run an operator on the sandbox; yield the address of its dashboard, and a token."""
     command = [sys.executable, "-m", "haulout", "run", "--sandbox", "--nodes", "6", "--dashboard-auth", "token"]
     command += ["--write-kubeconfig", str(tmp_path / "kubeconfig")]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
-        said = ""
+        output = ""
         for line in process.stdout:
-            said += line
+            output += line
             if "Ready after" in line:
                 break
-        found = re.search(r"Dashboard +(\S+)\n", said), re.search(r"Token +(\S+) ", said)
-        assert all(found), said
+        found = re.search(r"Dashboard +(\S+)\n", output), re.search(r"Token +(\S+) ", output)
+        assert all(found), output
         yield tuple(item[1] for item in found if item)  # type: ignore[misc] # both are there
         process.terminate()
 
 
-def test_who_logs_in_sees_the_fleet_acts_and_logs_out(pages: Pages, operator: tuple[str, str]) -> None:
+def test_user_logs_in_holds_a_node_and_logs_out(pages: Pages, operator: tuple[str, str]) -> None:
     url, token = operator
     pages.expected_problems += ["401 (Unauthorized)"]  # before they log in
     page = pages.open(f"{url}static/")
@@ -60,41 +60,41 @@ def test_who_logs_in_sees_the_fleet_acts_and_logs_out(pages: Pages, operator: tu
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("width", ["phone", "desktop"])
-def test_everybody_can_log_in(
+def test_login_dialog_is_accessible(
     pages: Pages, serve: Serve, accessible: Callable[[Page], None], width: Width, theme: Theme
 ) -> None:
-    there = serve(a_fleet(), session=Session(mode=AuthMode.TOKEN))
+    api = serve(a_fleet(), session=Session(mode=AuthMode.TOKEN))
     for path in ("summary", "nodes", "notices", "events"):
-        there.fail_requests(path, 401, "log in first")
+        api.fail_requests(path, 401, "log in first")
     pages.expected_problems += ["401 (Unauthorized)"]
 
-    page = pages.open(there.dashboard_url, width=width, theme=theme)
+    page = pages.open(api.dashboard_url, width=width, theme=theme)
 
     dialog = page.get_by_role("dialog", name="Log in")
     expect(dialog.get_by_label("Kubernetes token")).to_be_focused()
     accessible(page)
-    room, box = page.viewport_size, dialog.bounding_box()
-    assert room is not None
+    viewport, box = page.viewport_size, dialog.bounding_box()
+    assert viewport is not None
     assert box is not None
     assert box["x"] >= 0
-    assert box["x"] + box["width"] <= room["width"]
+    assert box["x"] + box["width"] <= viewport["width"]
     page.keyboard.press("Escape")
     expect(dialog).to_have_count(0)
     page.get_by_role("button", name="Log in").click()
     expect(dialog).to_be_visible()
 
 
-def test_whoever_is_not_known_yet_is_not_asked_for_again_and_again(pages: Pages, serve: Serve) -> None:
-    """A page behind the dialog waits for them; it does not ask the operator the same every few seconds."""
-    there = serve(a_fleet(), session=Session(mode=AuthMode.TOKEN))
+def test_page_behind_the_login_dialog_does_not_poll(pages: Pages, serve: Serve) -> None:
+    """The page behind the dialog waits for the login, and does not repeat its requests."""
+    api = serve(a_fleet(), session=Session(mode=AuthMode.TOKEN))
     for path in ("summary", "nodes", "notices", "events"):
-        there.fail_requests(path, 401, "log in first")
+        api.fail_requests(path, 401, "log in first")
     pages.expected_problems += ["401 (Unauthorized)"]
-    page = pages.open(there.dashboard_url, frozen_at=datetime(2026, 1, 1, tzinfo=UTC))
+    page = pages.open(api.dashboard_url, frozen_at=datetime(2026, 1, 1, tzinfo=UTC))
     expect(page.get_by_role("dialog", name="Log in")).to_be_visible()
 
     for _ in range(10):
         page.clock.run_for(6_000)
         page.evaluate("fetch('../api/v2/session').then((it) => it.text())")  # what was asked before has arrived by then
 
-    assert there.requested_paths.count("events") <= 3
+    assert api.requested_paths.count("events") <= 3

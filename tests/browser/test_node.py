@@ -1,4 +1,4 @@
-"""One node: what goes on with it, what it waits for, who is to blame, and what a person can do."""
+"""One node: status, checks, blockers and actions."""
 
 import re
 from collections.abc import Callable
@@ -55,7 +55,7 @@ def set_allowed_actions(api: CannedApi, *acts: ActionType) -> None:
     api.answers["session"] = Session(mode=AuthMode.TOKEN, user="ann", may_read=True, actions=acts, csrf="a-secret")
 
 
-def test_the_head_says_what_goes_on_since_when_why_and_when_it_goes_on(pages: Pages, api: CannedApi) -> None:
+def test_status_region_shows_state_since_reason_and_next_reconcile(pages: Pages, api: CannedApi) -> None:
     page = open_node_page(pages, api)
     lead = page.get_by_role("region", name="Status")
     for text in ("Blocked", "since 13:23 (42 min ago)", "PodDisruptionBudget bank/ledger", "Next: in 2", "Cordoned"):
@@ -64,37 +64,35 @@ def test_the_head_says_what_goes_on_since_when_why_and_when_it_goes_on(pages: Pa
     expect(page).to_have_title("general-05 · prod-eu · Haulout")
 
 
-def test_each_profile_has_its_machine_drawn_with_the_current_state_lit(pages: Pages, api: CannedApi) -> None:
+def test_each_profile_has_a_state_diagram_with_the_current_state(pages: Pages, api: CannedApi) -> None:
     page = open_node_page(pages, api)
-    drawing = page.get_by_role("img", name="Profile os is maintenance-required")
-    expect(drawing.locator(".machine-state")).to_have_count(3)
-    expect(drawing.locator(".machine-state.is-current")).to_have_text("maintenance-required")
-    expect(drawing.locator(".machine-way.is-closed")).to_have_count(2)
-    expect(drawing.locator(".machine-way.is-elsewhere")).to_have_count(2)
+    diagram = page.get_by_role("img", name="Profile os is maintenance-required")
+    expect(diagram.locator(".machine-state")).to_have_count(3)
+    expect(diagram.locator(".machine-state.is-current")).to_have_text("maintenance-required")
+    expect(diagram.locator(".machine-way.is-closed")).to_have_count(2)
+    expect(diagram.locator(".machine-way.is-elsewhere")).to_have_count(2)
 
 
-def test_ways_out_of_the_current_state_tell_each_check_with_verdict_reason_and_next_look(
-    pages: Pages, api: CannedApi
-) -> None:
+def test_transitions_show_each_check_with_result_reason_and_next_reconcile(pages: Pages, api: CannedApi) -> None:
     page = open_node_page(pages, api)
-    way = page.locator(".way").filter(has_text="to in-maintenance")
-    night = way.get_by_role("listitem").filter(has_text="timeWindow")
+    transition = page.locator(".way").filter(has_text="to in-maintenance")
+    night = transition.get_by_role("listitem").filter(has_text="timeWindow")
     expect(night).to_contain_text("passes")
     # 100 minutes ahead of the answer: 1 h 39 min as soon as the page's clock goes on.
     expect(night).to_contain_text(re.compile(r"May change in 1 h (39|40) min"))
-    expect(way.get_by_role("listitem").filter(has_text="maxMaintenance")).to_contain_text("does not pass")
-    expect(way).to_contain_text("Passes if one_at_a_time passed, or if approved passed.")
+    expect(transition.get_by_role("listitem").filter(has_text="maxMaintenance")).to_contain_text("does not pass")
+    expect(transition).to_contain_text("Passes if one_at_a_time passed, or if approved passed.")
     expect(page.locator(".check").filter(has_text="hasLabel").first).to_contain_text("connection refused")
 
 
-def test_a_way_that_passes_and_is_held_back_says_by_whom(pages: Pages, api: CannedApi) -> None:
+def test_transition_held_back_by_another_profile_names_it(pages: Pages, api: CannedApi) -> None:
     page = open_node_page(pages, api)
     profile = page.get_by_role("region", name="Profile gpu-driver")
     expect(profile).to_contain_text("Not allowed yet: profile os is in maintenance")
     expect(profile.locator(".machine-way.is-open")).to_have_count(0)
 
 
-def test_what_a_check_knows_unfolds_and_stays_unfolded_when_other_things_change(pages: Pages, api: CannedApi) -> None:
+def test_check_details_stay_expanded_during_updates(pages: Pages, api: CannedApi) -> None:
     page = open_node_page(pages, api)
     page.get_by_text("Check details").click()
     expect(page.get_by_text("Europe/Berlin", exact=True)).to_be_visible()
@@ -105,9 +103,7 @@ def test_what_a_check_knows_unfolds_and_stays_unfolded_when_other_things_change(
     expect(page.get_by_text("Europe/Berlin", exact=True)).to_be_visible()
 
 
-def test_the_drain_tells_how_far_it_is_and_who_is_in_the_way_since_when_with_advice(
-    pages: Pages, api: CannedApi
-) -> None:
+def test_drain_shows_progress_and_blockers_with_advice(pages: Pages, api: CannedApi) -> None:
     page = open_node_page(pages, api)
     drain = page.get_by_role("region", name="Drain by profile os")
     expect(drain.get_by_role("progressbar")).to_have_attribute("aria-valuenow", "62")
@@ -130,7 +126,7 @@ def test_commands_are_copied(pages: Pages, api: CannedApi) -> None:
     assert page.evaluate("navigator.clipboard.readText()") == "kubectl -n bank scale deployment/ledger --replicas=3"
 
 
-def test_orders_tell_their_phase_error_and_place_in_line(pages: Pages, api: CannedApi) -> None:
+def test_nodemaintenances_show_phase_error_and_queue_position(pages: Pages, api: CannedApi) -> None:
     page = open_node_page(pages, api, "general-08")
     orders = page.get_by_role("region", name="2 NodeMaintenances")
     expect(orders).to_contain_text("Failed")
@@ -148,7 +144,7 @@ def test_history_is_newest_first_with_durations_and_drain_facts(pages: Pages, ap
     expect(rows.last).to_contain_text("by kubectl-create")
 
 
-def test_a_long_history_is_cut_until_it_is_asked_for(pages: Pages, api: CannedApi) -> None:
+def test_long_history_is_truncated_until_expanded(pages: Pages, api: CannedApi) -> None:
     many = tuple(
         HistoryEntry(time=NOW - timedelta(hours=number), object="profile/os", to=f"s{number}") for number in range(40)
     )
@@ -160,7 +156,7 @@ def test_a_long_history_is_cut_until_it_is_asked_for(pages: Pages, api: CannedAp
     expect(rows).to_have_count(40)
 
 
-def test_labels_taints_and_conditions_unfold(pages: Pages, api: CannedApi) -> None:
+def test_labels_taints_and_conditions_expand(pages: Pages, api: CannedApi) -> None:
     page = open_node_page(pages, api)
     label = page.get_by_text("example.com/patches=pending")
     expect(label).to_be_hidden()
@@ -170,7 +166,7 @@ def test_labels_taints_and_conditions_unfold(pages: Pages, api: CannedApi) -> No
     expect(page.get_by_text("5 of 8 pods have left", exact=True)).to_be_visible()
 
 
-def test_a_change_of_the_node_is_shown_as_it_happens(pages: Pages, api: CannedApi) -> None:
+def test_live_change_of_the_node_is_shown(pages: Pages, api: CannedApi) -> None:
     page = open_node_page(pages, api)
     expect(page.locator(".lead")).to_contain_text("Blocked")
     detail = a_blocked_node(NOW)
@@ -182,7 +178,7 @@ def test_a_change_of_the_node_is_shown_as_it_happens(pages: Pages, api: CannedAp
     assert "events?node=general-05" in api.requested_paths
 
 
-def test_a_node_that_nobody_knows_is_told_as_such(pages: Pages, api: CannedApi) -> None:
+def test_unknown_node_is_reported(pages: Pages, api: CannedApi) -> None:
     pages.expect_problems("404")
     page = open_node_page(pages, api, "nowhere")
     expect(page.get_by_text("Node not found")).to_be_visible()
@@ -190,35 +186,35 @@ def test_a_node_that_nobody_knows_is_told_as_such(pages: Pages, api: CannedApi) 
     expect(page).to_have_url(f"{api.dashboard_url}#/fleet?q=nowhere")
 
 
-def test_an_idle_node_says_that_nothing_goes_on(pages: Pages, api: CannedApi) -> None:
+def test_idle_node_has_an_explanation(pages: Pages, api: CannedApi) -> None:
     page = open_node_page(pages, api, "general-020")
     expect(page.locator(".lead")).to_contain_text("No maintenance is in progress, and none is announced.")
     expect(page.get_by_text("This profile has no transitions")).to_be_visible()
 
 
-# Acts
+# Actions
 
 
-def test_nobody_is_offered_what_they_may_not_do(pages: Pages, api: CannedApi) -> None:
+def test_actions_without_permission_are_not_offered(pages: Pages, api: CannedApi) -> None:
     page = open_node_page(pages, api)
     expect(page.get_by_role("region", name="Next steps")).to_be_visible()
     for name in ("Hold …", "Start maintenance …", "Approve it …"):
         expect(page.get_by_role("button", name=name)).to_have_count(0)
 
 
-def test_an_act_is_asked_about_sent_with_its_reason_and_answered(pages: Pages, api: CannedApi) -> None:
+def test_action_is_confirmed_sent_with_its_reason_and_acknowledged(pages: Pages, api: CannedApi) -> None:
     sent: list[str] = []
 
-    def done(request: web.Request) -> ActionResponse:
+    def answer(request: web.Request) -> ActionResponse:
         sent.append(request.headers["X-Haulout-Csrf"])
         return ActionResponse(
             message="general-05 is held", command="kubectl annotate node general-05 haulout.dev/hold=x"
         )
 
-    api.answers["actions"] = done
+    api.answers["actions"] = answer
     set_allowed_actions(api, ActionType.HOLD)
     page = open_node_page(pages, api)
-    with page.expect_request("**/api/v2/actions") as asked:
+    with page.expect_request("**/api/v2/actions") as request_info:
         page.get_by_role("button", name="Hold …").click()
         dialog = page.get_by_role("dialog", name="Hold")
         expect(dialog.get_by_label("Reason")).to_be_focused()
@@ -226,7 +222,7 @@ def test_an_act_is_asked_about_sent_with_its_reason_and_answered(pages: Pages, a
         dialog.get_by_label("Reason").fill("disk is being replaced")
         dialog.get_by_label("How long").select_option("for 4 hours")
         dialog.get_by_role("button", name="Hold", exact=True).click()
-    body = asked.value.post_data_json
+    body = request_info.value.post_data_json
     assert body["action"] == "hold"
     assert body["node"] == "general-05"
     assert body["reason"] == "disk is being replaced"
@@ -238,7 +234,7 @@ def test_an_act_is_asked_about_sent_with_its_reason_and_answered(pages: Pages, a
     expect(dialog).to_be_hidden()
 
 
-def test_an_act_that_is_refused_says_why_and_can_be_tried_again(pages: Pages, api: CannedApi) -> None:
+def test_refused_action_shows_the_reason_and_can_be_retried(pages: Pages, api: CannedApi) -> None:
     pages.expect_problems("403")
     api.answers["actions"] = Problem(error="ann may not delete nodemaintenances", status=403)
     set_allowed_actions(api, *ALL_ACTS)
@@ -252,14 +248,14 @@ def test_an_act_that_is_refused_says_why_and_can_be_tried_again(pages: Pages, ap
     expect(dialog).to_be_hidden()
 
 
-def test_a_check_that_waits_for_approval_is_approved(pages: Pages, api: CannedApi) -> None:
+def test_pending_approval_is_given(pages: Pages, api: CannedApi) -> None:
     api.answers["actions"] = ActionResponse(message="approved")
     set_allowed_actions(api, *ALL_ACTS)
     page = open_node_page(pages, api)
     page.get_by_role("button", name="Approve it …").click()
-    with page.expect_request("**/api/v2/actions") as asked:
+    with page.expect_request("**/api/v2/actions") as request_info:
         page.get_by_role("dialog").get_by_role("button", name="Approve it").click()
-    assert asked.value.post_data_json == {
+    assert request_info.value.post_data_json == {
         "action": "approve",
         "node": "general-05",
         "profile": "os",
@@ -267,17 +263,17 @@ def test_a_check_that_waits_for_approval_is_approved(pages: Pages, api: CannedAp
     }
 
 
-def test_a_dialog_keeps_nobody_out(pages: Pages, api: CannedApi, accessible: Callable[[Page], None]) -> None:
+def test_dialog_is_accessible(pages: Pages, api: CannedApi, accessible: Callable[[Page], None]) -> None:
     set_allowed_actions(api, *ALL_ACTS)
     page = open_node_page(pages, api)
     page.get_by_role("button", name="Start maintenance …").click()
     accessible(page)
 
 
-# For everybody
+# Accessibility and hostile text
 
 
-def test_hostile_text_stays_text(pages: Pages, api: CannedApi) -> None:
+def test_hostile_text_is_not_interpreted(pages: Pages, api: CannedApi) -> None:
     page = open_node_page(pages, api, "evil", width="phone")
     expect(page.locator(".lead")).to_contain_text("<script>")
     open_details(page)
@@ -287,7 +283,7 @@ def test_hostile_text_stays_text(pages: Pages, api: CannedApi) -> None:
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("node", ["general-05", "general-08"])
-def test_nobody_is_kept_out(
+def test_page_is_accessible(
     pages: Pages, api: CannedApi, accessible: Callable[[Page], None], node: str, theme: Theme
 ) -> None:
     set_allowed_actions(api, *ALL_ACTS)
@@ -296,7 +292,7 @@ def test_nobody_is_kept_out(
     accessible(page)
 
 
-def test_a_phone_shows_it_without_sideways_scrolling_and_the_machine_from_top_to_bottom(
+def test_phone_page_does_not_scroll_sideways_and_draws_the_diagram_vertically(
     pages: Pages, api: CannedApi, accessible: Callable[[Page], None]
 ) -> None:
     page = open_node_page(pages, api, width="phone")

@@ -26,7 +26,7 @@ def open_notices_page(
     return page
 
 
-def test_notices_stand_by_phase_what_runs_first_and_what_is_over_folded(pages: Pages, api: CannedApi) -> None:
+def test_notices_are_grouped_by_phase_with_ended_ones_collapsed(pages: Pages, api: CannedApi) -> None:
     page = open_notices_page(pages, api)
     expect(page.locator(".notice-group:visible h2")).to_have_text(
         ["Active", "Due", "Planned", "Missed", "Completed", "Cancelled"]
@@ -37,7 +37,7 @@ def test_notices_stand_by_phase_what_runs_first_and_what_is_over_folded(pages: P
     expect(page.get_by_text("oci-e0")).to_be_visible()
 
 
-def test_a_notice_tells_how_soon_where_what_from_whom_and_whether_in_time(pages: Pages, api: CannedApi) -> None:
+def test_notice_shows_time_node_kind_source_and_on_time_state(pages: Pages, api: CannedApi) -> None:
     page = open_notices_page(pages, api)
     due = page.locator(".notice").filter(has_text="oci-e1")
     for text in ("in 1", "14:17 UTC for 1 h", "large-01", "Reboot", "EVACUATION", "oci", "Too late", "3 pods left"):
@@ -46,7 +46,7 @@ def test_a_notice_tells_how_soon_where_what_from_whom_and_whether_in_time(pages:
     expect(page.locator(".notice").filter(has_text="people-chg-17")).to_contain_text("In time")
 
 
-def test_a_row_unfolds_to_all_that_is_known_with_what_was_moved(pages: Pages, api: CannedApi) -> None:
+def test_row_expands_to_all_details_including_reschedules(pages: Pages, api: CannedApi) -> None:
     page = open_notices_page(pages, api)
     toggle = page.get_by_role("button", name="Details of aws-event-9c1d")
     toggle.focus()
@@ -59,7 +59,7 @@ def test_a_row_unfolds_to_all_that_is_known_with_what_was_moved(pages: Pages, ap
     expect(page.get_by_text("RescheduleRequested")).to_be_hidden()
 
 
-def test_what_narrows_them_is_in_the_address(pages: Pages, api: CannedApi) -> None:
+def test_filters_are_in_the_url(pages: Pages, api: CannedApi) -> None:
     page = open_notices_page(pages, api)
     page.get_by_label("Source").select_option("people")
     expect(page).to_have_url(f"{api.dashboard_url}#/notices?source=people")
@@ -72,14 +72,14 @@ def test_what_narrows_them_is_in_the_address(pages: Pages, api: CannedApi) -> No
     expect(page.get_by_text("No matching notices")).to_be_visible()
 
 
-def test_a_link_shows_those_that_are_too_late(pages: Pages, api: CannedApi) -> None:
+def test_late_link_shows_late_notices(pages: Pages, api: CannedApi) -> None:
     page = open_notices_page(pages, api, "?late=1")
     expect(page.locator(".notice:visible")).to_have_count(2)
     page.get_by_role("button", name="All", exact=True).click()
     expect(page.locator(".notice:visible")).to_have_count(5)
 
 
-def test_changes_are_shown_as_they_happen_and_what_is_unfolded_stays_so(pages: Pages, api: CannedApi) -> None:
+def test_live_changes_keep_rows_expanded(pages: Pages, api: CannedApi) -> None:
     page = open_notices_page(pages, api)
     page.get_by_role("button", name="Details of people-chg-17-4f2a").click()
     changed = msgspec.structs.replace(a_moved_notice(NOW), phase="Due")
@@ -89,7 +89,7 @@ def test_changes_are_shown_as_they_happen_and_what_is_unfolded_stays_so(pages: P
     expect(page.get_by_text("haulout notice cancel people-chg-17-4f2a")).to_be_visible()
 
 
-def test_only_what_people_made_can_be_called_off(pages: Pages, api: CannedApi) -> None:
+def test_only_notices_of_users_can_be_cancelled(pages: Pages, api: CannedApi) -> None:
     api.answers["session"] = Session(mode=AuthMode.PROXY, user="ann", actions=(ActionType.CANCEL,), csrf="x")
     api.answers["actions"] = ActionResponse(message="people-chg-17-4f2a is called off")
     page = open_notices_page(pages, api)
@@ -97,20 +97,20 @@ def test_only_what_people_made_can_be_called_off(pages: Pages, api: CannedApi) -
     expect(page.get_by_text("Only its cloud can cancel it")).to_be_visible()
     page.get_by_role("button", name="Details of people-chg-17-4f2a").click()
     page.get_by_role("button", name="Cancel notice …").click()
-    with page.expect_request("**/api/v2/actions") as asked:
+    with page.expect_request("**/api/v2/actions") as request_info:
         page.get_by_role("dialog").get_by_role("button", name="Cancel notice").click()
-    assert asked.value.post_data_json == {"action": "cancel", "notice": "people-chg-17-4f2a", "node": "large-02"}
+    assert request_info.value.post_data_json == {"action": "cancel", "notice": "people-chg-17-4f2a", "node": "large-02"}
     expect(page.get_by_role("dialog")).to_contain_text("is called off")
 
 
-def test_without_notices_it_says_how_to_make_one(pages: Pages, api: CannedApi) -> None:
+def test_empty_page_explains_how_to_create_a_notice(pages: Pages, api: CannedApi) -> None:
     api.answers["notices"] = NoticeList(revision="1", notices=())
     page = open_notices_page(pages, api)
     expect(page.get_by_text("No maintenance is announced")).to_be_visible()
     expect(page.locator(".command")).to_contain_text("haulout")
 
 
-def test_an_api_that_fails_is_told_and_can_be_asked_again(pages: Pages, api: CannedApi) -> None:
+def test_failed_request_is_shown_with_a_retry_button(pages: Pages, api: CannedApi) -> None:
     pages.expect_problems("503")
     api.fail_requests("notices", 503, "nobody leads")
     page = open_notices_page(pages, api)
@@ -122,7 +122,7 @@ def test_an_api_that_fails_is_told_and_can_be_asked_again(pages: Pages, api: Can
 
 @pytest.mark.parametrize("width", ["phone", "desktop"])
 @pytest.mark.parametrize("theme", ["light", "dark"])
-def test_nobody_is_kept_out_and_hostile_text_stays_text(
+def test_page_is_accessible_with_hostile_text(
     pages: Pages, api: CannedApi, accessible: Callable[[Page], None], width: Width, theme: Theme
 ) -> None:
     page = open_notices_page(pages, api, width=width, theme=theme)

@@ -1,4 +1,4 @@
-"""What stands around every page."""
+"""The frame of every page: header, navigation, banners and dialogs."""
 
 import re
 
@@ -10,9 +10,7 @@ from support.dashboard.canned_api import CannedApi
 from support.dashboard.fleet import a_fleet, a_summary, a_tile
 
 
-def test_the_page_says_which_cluster_it_shows_what_time_it_is_there_and_that_it_is_live(
-    pages: Pages, api: CannedApi
-) -> None:
+def test_header_shows_cluster_time_and_connection_state(pages: Pages, api: CannedApi) -> None:
     page = pages.open(api.dashboard_url)
     expect(page.locator(".cluster")).to_have_text("prod-eu")
     expect(page.locator(".clock")).to_contain_text("14:05:")
@@ -20,7 +18,7 @@ def test_the_page_says_which_cluster_it_shows_what_time_it_is_there_and_that_it_
     expect(page).to_have_title("Fleet · prod-eu · Haulout")
 
 
-def test_keys_lead_to_pages_and_a_sheet_lists_them(pages: Pages, api: CannedApi) -> None:
+def test_keys_open_pages_and_a_dialog_lists_them(pages: Pages, api: CannedApi) -> None:
     page = pages.open(api.dashboard_url)
     expect(page.locator("h1")).to_contain_text("60 nodes")
     page.keyboard.press("g")
@@ -41,7 +39,7 @@ def test_keys_lead_to_pages_and_a_sheet_lists_them(pages: Pages, api: CannedApi)
     expect(page.locator("h1")).to_contain_text("Fleet")
 
 
-def test_the_back_button_leads_back(pages: Pages, api: CannedApi) -> None:
+def test_back_button_opens_the_previous_page(pages: Pages, api: CannedApi) -> None:
     page = pages.open(api.dashboard_url)
     page.get_by_role("link", name="Health", exact=True).first.click()
     expect(page.locator("h1")).to_have_text("Health")
@@ -49,13 +47,13 @@ def test_the_back_button_leads_back(pages: Pages, api: CannedApi) -> None:
     expect(page.locator("h1")).to_contain_text("Fleet")
 
 
-def test_an_address_that_no_page_has_leads_to_the_fleet(pages: Pages, api: CannedApi) -> None:
+def test_unknown_route_redirects_to_the_fleet(pages: Pages, api: CannedApi) -> None:
     page = pages.open(f"{api.dashboard_url}#/elsewhere/at?all")
     expect(page.locator("h1")).to_contain_text("Fleet")
     assert page.url.endswith("#/fleet")
 
 
-def test_a_theme_that_was_chosen_is_kept(pages: Pages, api: CannedApi) -> None:
+def test_selected_theme_is_kept(pages: Pages, api: CannedApi) -> None:
     page = pages.open(api.dashboard_url)
     light = _background_color(page)
     page.get_by_role("button", name="Theme: as the system").click()
@@ -74,7 +72,7 @@ def _background_color(page: Page) -> object:
     return page.evaluate("getComputedStyle(document.documentElement).backgroundColor")
 
 
-def test_whoever_tabs_in_can_skip_to_the_content(pages: Pages, api: CannedApi) -> None:
+def test_skip_link_moves_focus_to_the_content(pages: Pages, api: CannedApi) -> None:
     page = pages.open(api.dashboard_url)
     expect(page.locator(".tile")).not_to_have_count(0)
     page.keyboard.press("Tab")
@@ -83,7 +81,7 @@ def test_whoever_tabs_in_can_skip_to_the_content(pages: Pages, api: CannedApi) -
     expect(page.locator("h1")).to_be_focused()
 
 
-def test_a_banner_comes_and_goes_with_what_the_operator_says(pages: Pages, api: CannedApi) -> None:
+def test_banners_follow_the_summary(pages: Pages, api: CannedApi) -> None:
     page = pages.open(api.dashboard_url)
     banners = page.get_by_role("status", name="Warnings")
     expect(banners).to_contain_text("AWS has not been heard")
@@ -94,7 +92,7 @@ def test_a_banner_comes_and_goes_with_what_the_operator_says(pages: Pages, api: 
     expect(banners).to_be_hidden()
 
 
-def test_a_stream_that_breaks_is_opened_again_and_nothing_is_missed(pages: Pages, api: CannedApi) -> None:
+def test_closed_stream_is_reopened_without_losing_events(pages: Pages, api: CannedApi) -> None:
     page = pages.open(api.dashboard_url)
     expect(page.locator("h1")).to_contain_text("60 nodes")
     api.close_streams()
@@ -104,23 +102,23 @@ def test_a_stream_that_breaks_is_opened_again_and_nothing_is_missed(pages: Pages
     assert api.requested_paths.count("events") == 2
 
 
-def test_an_operator_that_is_away_is_told_of_with_what_is_known_of_it(pages: Pages, api: CannedApi) -> None:
+def test_lost_operator_is_shown_with_the_last_known_data(pages: Pages, api: CannedApi) -> None:
     pages.expect_problems("503")
     page = pages.open(api.dashboard_url)
     expect(page.locator("h1")).to_contain_text("60 nodes")
     api.fail_requests("events", 503, "nobody leads since 14:02")
     api.close_streams()
     expect(page.locator(".connection")).to_have_attribute("data-state", "reconnecting")
-    said = page.get_by_role("status", name="Warnings")
-    expect(said).to_contain_text("No connection to the operator: nobody leads since 14:02")
-    expect(said).to_contain_text("The data shown is from 14:05:")
+    banner = page.get_by_role("status", name="Warnings")
+    expect(banner).to_contain_text("No connection to the operator: nobody leads since 14:02")
+    expect(banner).to_contain_text("The data shown is from 14:05:")
     expect(page.locator("h1")).to_contain_text("60 nodes")
     api.clear_failures()
     expect(page.locator(".connection")).to_have_attribute("data-state", "live")
-    expect(said).not_to_contain_text("No connection")
+    expect(banner).not_to_contain_text("No connection")
 
 
-def test_a_hidden_tab_costs_the_operator_nothing(pages: Pages, api: CannedApi) -> None:
+def test_hidden_tab_closes_its_stream(pages: Pages, api: CannedApi) -> None:
     page = pages.open(api.dashboard_url)
     expect(page.locator(".connection")).to_have_attribute("data-state", "live")
     _set_visibility(page, "hidden")
@@ -141,28 +139,26 @@ def _set_visibility(page: Page, state: str) -> None:
     )
 
 
-def test_it_works_below_any_path(pages: Pages, api: CannedApi) -> None:
+def test_dashboard_works_below_any_path_prefix(pages: Pages, api: CannedApi) -> None:
     page = pages.open(api.dashboard_url.replace("/static/", "/some/proxy/static/"))
     expect(page.locator("h1")).to_contain_text("60 nodes")
     page.get_by_role("link", name="Health", exact=True).first.click()
     expect(page.get_by_role("heading", name="Watches")).to_be_visible()
 
 
-def test_a_phone_has_the_pages_at_the_bottom(pages: Pages, api: CannedApi) -> None:
+def test_phone_has_navigation_at_the_bottom(pages: Pages, api: CannedApi) -> None:
     page = pages.open(api.dashboard_url, width="phone")
     page.get_by_role("navigation", name="Pages, at the bottom").get_by_role("link", name="Health").tap()
     expect(page.locator("h1")).to_have_text("Health")
     assert page.evaluate("document.documentElement.scrollWidth") == 390
 
 
-def test_who_comes_while_nobody_leads_is_told_so_and_sees_the_fleet_as_soon_as_somebody_does(
-    pages: Pages, api: CannedApi
-) -> None:
+def test_missing_leader_is_shown_until_one_is_elected(pages: Pages, api: CannedApi) -> None:
     pages.expect_problems("503")
-    nobody = Banner(
+    no_leader_banner = Banner(
         level=Level.CRITICAL, message="No replica is the leader: no maintenance starts or continues", page="health"
     )
-    api.answers["summary"] = a_summary(a_fleet(), banners=(nobody,))
+    api.answers["summary"] = a_summary(a_fleet(), banners=(no_leader_banner,))
     api.fail_requests("events", 503, "no replica is the leader at the moment")
     page = pages.open(api.dashboard_url)
     expect(page.locator(".failure")).to_contain_text("no replica is the leader at the moment")
@@ -175,7 +171,7 @@ def test_who_comes_while_nobody_leads_is_told_so_and_sees_the_fleet_as_soon_as_s
     expect(page.locator("h1")).to_contain_text("60 nodes")
 
 
-def test_nodes_that_cannot_be_asked_for_are_asked_for_again(pages: Pages, api: CannedApi) -> None:
+def test_failed_node_list_is_retried(pages: Pages, api: CannedApi) -> None:
     pages.expect_problems("502")
     api.fail_requests("nodes", 502, "cannot reach the leader")
     page = pages.open(api.dashboard_url)
@@ -184,7 +180,7 @@ def test_nodes_that_cannot_be_asked_for_are_asked_for_again(pages: Pages, api: C
     expect(page.locator("h1")).to_contain_text("60 nodes")
 
 
-def test_who_does_not_want_keys_turns_them_off_for_good(pages: Pages, api: CannedApi) -> None:
+def test_keyboard_shortcuts_can_be_disabled_permanently(pages: Pages, api: CannedApi) -> None:
     page = pages.open(api.dashboard_url)
     page.keyboard.press("?")
     page.get_by_role("checkbox", name="Enable keyboard shortcuts").uncheck()
@@ -202,12 +198,12 @@ def test_who_does_not_want_keys_turns_them_off_for_good(pages: Pages, api: Canne
     expect(page.locator("table.nodes")).to_be_visible()
 
 
-def test_a_page_of_an_older_operator_says_so(pages: Pages, api: CannedApi) -> None:
+def test_page_from_an_older_operator_version_offers_a_reload(pages: Pages, api: CannedApi) -> None:
     page = pages.open(f"{api.dashboard_url}#/fleet?q=gpu")
     expect(page.locator("h1")).to_contain_text("11 of 60")
     api.update_summary(a_summary(a_fleet(), version="0.2.0"))
-    said = page.get_by_role("status", name="Warnings")
-    expect(said).to_contain_text("The operator now runs version 0.2.0, and this page was loaded from version 0.1.0.")
-    said.get_by_role("link", name="Reload").click()
-    expect(said).not_to_contain_text("0.2.0")
+    banner = page.get_by_role("status", name="Warnings")
+    expect(banner).to_contain_text("The operator now runs version 0.2.0, and this page was loaded from version 0.1.0.")
+    banner.get_by_role("link", name="Reload").click()
+    expect(banner).not_to_contain_text("0.2.0")
     expect(page.locator("h1")).to_contain_text("11 of 60")

@@ -39,7 +39,7 @@ def left_edge(element: Locator) -> float:
     return x
 
 
-def test_each_node_has_a_row_with_bars_for_what_was_is_and_comes_and_a_line_for_now(
+def test_each_node_has_a_row_with_past_running_and_planned_bars_and_a_line_for_now(
     pages: Pages, api: CannedApi
 ) -> None:
     page = open_timeline_page(pages, api)
@@ -49,7 +49,7 @@ def test_each_node_has_a_row_with_bars_for_what_was_is_and_comes_and_a_line_for_
     assert left_edge(bar(page, "patch-08").first) < now < left_edge(bar(page, "Reboot: EVACUATION"))
 
 
-def test_what_nobody_knows_the_end_of_fades_out_beyond_now(pages: Pages, api: CannedApi) -> None:
+def test_open_ended_bar_fades_out_after_now(pages: Pages, api: CannedApi) -> None:
     page = open_timeline_page(pages, api)
     running = bar(page, "profile os, running")
     assert running.evaluate("it => getComputedStyle(it).maskImage") != "none"
@@ -58,14 +58,14 @@ def test_what_nobody_knows_the_end_of_fades_out_beyond_now(pages: Pages, api: Ca
     assert box["x"] + box["width"] > left_edge(page.locator(".tl-now"))
 
 
-def test_windows_and_blackouts_stand_behind_the_rows(pages: Pages, api: CannedApi) -> None:
+def test_windows_and_blackouts_are_drawn_behind_the_rows(pages: Pages, api: CannedApi) -> None:
     page = open_timeline_page(pages, api, "?span=1w")
     expect(page.locator(".tl-band-name")).to_have_text("os: night")
     assert page.locator(".tl-grid .tl-band.is-window:visible").count() == 7
     expect(page.locator(".tl-grid .tl-band.is-blackout")).to_be_visible()
 
 
-def test_pointing_at_a_bar_tells_exact_times_how_long_and_why(pages: Pages, api: CannedApi) -> None:
+def test_tooltip_of_a_bar_shows_times_duration_and_reason(pages: Pages, api: CannedApi) -> None:
     page = open_timeline_page(pages, api)
     bar(page, "Reboot: EVACUATION").hover()
     card = page.get_by_role("tooltip")
@@ -81,14 +81,14 @@ def test_pointing_at_a_bar_tells_exact_times_how_long_and_why(pages: Pages, api:
     expect(card).to_be_hidden()
 
 
-def test_a_click_on_a_bar_leads_to_its_node(pages: Pages, api: CannedApi) -> None:
+def test_click_on_a_bar_opens_its_node(pages: Pages, api: CannedApi) -> None:
     pages.expect_problems("404")
     page = open_timeline_page(pages, api)
     bar(page, "patch-08").first.click()
     expect(page).to_have_url(f"{api.dashboard_url}#/nodes/general-08")
 
 
-def test_buttons_zoom_and_the_address_says_how_far(pages: Pages, api: CannedApi) -> None:
+def test_zoom_buttons_update_the_url(pages: Pages, api: CannedApi) -> None:
     page = open_timeline_page(pages, api)
     page.get_by_role("button", name="1w").click()
     expect(page).to_have_url(f"{api.dashboard_url}#/timeline?span=1w")
@@ -97,7 +97,7 @@ def test_buttons_zoom_and_the_address_says_how_far(pages: Pages, api: CannedApi)
     expect(page).to_have_url(f"{api.dashboard_url}#/timeline?span=6300m")
 
 
-def test_a_link_shows_the_same_part_of_time_to_somebody_else(pages: Pages, api: CannedApi) -> None:
+def test_url_reproduces_the_time_range(pages: Pages, api: CannedApi) -> None:
     page = open_timeline_page(pages, api, "?span=6h&at=2026-11-17T19:00Z")
     expect(page.locator(".narrowing .note")).to_have_text("Tue 17 Nov, 16:00 UTC \N{EN DASH} Tue 17 Nov, 22:00 UTC")
     expect(bar(page, "Stop: PowerFeed")).to_be_visible()
@@ -106,7 +106,7 @@ def test_a_link_shows_the_same_part_of_time_to_somebody_else(pages: Pages, api: 
     expect(page.locator(".tl-now")).to_be_visible()
 
 
-def test_ctrl_and_the_wheel_zoom_around_the_pointer(pages: Pages, api: CannedApi) -> None:
+def test_ctrl_and_wheel_zoom_around_the_pointer(pages: Pages, api: CannedApi) -> None:
     page = open_timeline_page(pages, api)
     target = bar(page, "Reboot: EVACUATION")
     before = target.bounding_box()
@@ -122,7 +122,7 @@ def test_ctrl_and_the_wheel_zoom_around_the_pointer(pages: Pages, api: CannedApi
     assert abs(after["x"] - before["x"]) < 6
 
 
-def test_a_drag_moves_time_and_is_no_click(pages: Pages, api: CannedApi) -> None:
+def test_drag_moves_the_time_range_without_a_click(pages: Pages, api: CannedApi) -> None:
     page = open_timeline_page(pages, api)
     target = bar(page, "patch-08").first
     before = target.bounding_box()
@@ -160,7 +160,7 @@ def test_keys_move_zoom_and_step_through_rows_and_bars(pages: Pages, api: Canned
     expect(page).to_have_url(f"{api.dashboard_url}#/nodes/large-01")
 
 
-def test_a_row_with_nothing_in_view_shows_where_there_is_something(pages: Pages, api: CannedApi) -> None:
+def test_row_without_visible_bars_links_to_the_nearest_one(pages: Pages, api: CannedApi) -> None:
     page = open_timeline_page(pages, api)
     row = page.locator('.tl-row[data-node="general-001"]')
     expect(row.locator(".tl-bar:visible")).to_have_count(0)
@@ -168,16 +168,14 @@ def test_a_row_with_nothing_in_view_shows_where_there_is_something(pages: Pages,
     expect(row.locator(".tl-bar:visible")).not_to_have_count(0)
 
 
-def test_of_hundreds_of_rows_only_those_in_view_are_in_the_page_and_scrolling_is_fluid(
-    pages: Pages, api: CannedApi
-) -> None:
+def test_only_visible_rows_are_rendered_and_scrolling_is_smooth(pages: Pages, api: CannedApi) -> None:
     api.answers["timeline"] = a_timeline(NOW, rows=200)
     page = open_timeline_page(pages, api)
     expect(page.locator(".tl-name").first).to_be_visible()
     assert page.locator(".tl-row").count() < 60
     page.locator(".tl").evaluate("it => it.scrollTop = it.scrollHeight")
     expect(page.get_by_role("link", name="general-202")).to_be_visible()
-    usual = page.evaluate(
+    frame_time = page.evaluate(
         """async () => {
           const chart = document.querySelector(".tl");
           const frame = () => new Promise(requestAnimationFrame);
@@ -192,32 +190,32 @@ def test_of_hundreds_of_rows_only_those_in_view_are_in_the_page_and_scrolling_is
           return took.sort((a, b) => a - b)[20];
         }"""
     )
-    assert usual < 60  # milliseconds a frame, also on a machine that has other things to do
+    assert frame_time < 60  # milliseconds a frame, also on a machine that has other things to do
 
 
-def test_more_of_time_is_asked_for_than_is_seen_and_not_asked_for_again(pages: Pages, api: CannedApi) -> None:
-    asked: list[tuple[str, str]] = []
+def test_timeline_request_covers_more_than_the_visible_range(pages: Pages, api: CannedApi) -> None:
+    ranges: list[tuple[str, str]] = []
 
     def answer(request: web.Request) -> Timeline:
-        asked.append((request.query["from"], request.query["to"]))
+        ranges.append((request.query["from"], request.query["to"]))
         return a_timeline(NOW)
 
     api.answers["timeline"] = answer
     page = open_timeline_page(pages, api)
     expect(page.locator(".tl-name").first).to_be_visible()
-    seen = len(asked)
+    request_count = len(ranges)
     page.keyboard.press("ArrowRight")
     page.wait_for_url("**at=*")
     page.wait_for_timeout(400)
-    assert len(asked) == seen
+    assert len(ranges) == request_count
     page.get_by_role("button", name="1mo").click()
     page.wait_for_function("document.querySelector('.tl-large').textContent.includes('2026')")
-    wait_until(page, lambda: len(asked) > seen)
+    wait_until(page, lambda: len(ranges) > request_count)
     page.wait_for_timeout(400)
-    assert len(asked) == seen + 1
+    assert len(ranges) == request_count + 1
 
 
-def test_what_narrows_nodes_is_in_the_address_and_asked_of_the_api(pages: Pages, api: CannedApi) -> None:
+def test_filters_are_in_the_url_and_in_the_request(pages: Pages, api: CannedApi) -> None:
     queries: list[str] = []
 
     def answer(request: web.Request) -> Timeline:
@@ -237,7 +235,7 @@ def test_what_narrows_nodes_is_in_the_address_and_asked_of_the_api(pages: Pages,
     expect(page.get_by_label("Search nodes")).to_have_value("")
 
 
-def test_times_are_utc_or_those_of_the_reader(pages: Pages, api: CannedApi) -> None:
+def test_times_are_utc_or_local(pages: Pages, api: CannedApi) -> None:
     page = open_timeline_page(pages, api)
     page.get_by_role("button", name="UTC").click()
     expect(page.get_by_role("button", name="Local time")).to_be_visible()
@@ -245,7 +243,7 @@ def test_times_are_utc_or_those_of_the_reader(pages: Pages, api: CannedApi) -> N
     expect(page.get_by_role("button", name="Local time")).to_be_visible()
 
 
-def test_the_table_tells_the_same_in_words_running_first(pages: Pages, api: CannedApi) -> None:
+def test_table_view_has_the_same_content_running_first(pages: Pages, api: CannedApi) -> None:
     page = open_timeline_page(pages, api, "?view=table")
     rows = page.locator("tbody tr")
     expect(rows.first).to_contain_text("general-05")
@@ -253,7 +251,7 @@ def test_the_table_tells_the_same_in_words_running_first(pages: Pages, api: Cann
     expect(rows.filter(has_text="EVACUATION")).to_contain_text(re.compile("begins in 1[12] min, for 1 h"))
 
 
-def test_what_is_missing_and_how_many_are_not_shown_is_said(pages: Pages, api: CannedApi) -> None:
+def test_missing_history_and_truncated_rows_are_reported(pages: Pages, api: CannedApi) -> None:
     api.answers["timeline"] = a_timeline_without_history(NOW)
     page = open_timeline_page(pages, api)
     note = page.locator(".tl-note")
@@ -261,7 +259,7 @@ def test_what_is_missing_and_how_many_are_not_shown_is_said(pages: Pages, api: C
     expect(note).to_contain_text("4 of 120 nodes are shown")
 
 
-def test_an_api_that_fails_is_told_and_can_be_asked_again(pages: Pages, api: CannedApi) -> None:
+def test_failed_request_is_shown_with_a_retry_button(pages: Pages, api: CannedApi) -> None:
     pages.expect_problems("503")
     api.fail_requests("timeline", 503, "nobody leads")
     page = open_timeline_page(pages, api)
@@ -271,7 +269,7 @@ def test_an_api_that_fails_is_told_and_can_be_asked_again(pages: Pages, api: Can
     expect(page.locator(".tl-name").first).to_be_visible()
 
 
-def test_hostile_text_stays_text(pages: Pages, api: CannedApi) -> None:
+def test_hostile_text_is_not_interpreted(pages: Pages, api: CannedApi) -> None:
     page = open_timeline_page(pages, api)
     evil = page.locator(".tl-row").filter(has_text="evil-").locator(".tl-bar").first
     evil.hover()
@@ -283,7 +281,7 @@ def test_hostile_text_stays_text(pages: Pages, api: CannedApi) -> None:
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("query", ["", "?span=1w", "?view=table"])
-def test_nobody_is_kept_out(
+def test_page_is_accessible(
     pages: Pages, api: CannedApi, accessible: Callable[[Page], None], query: str, theme: Theme
 ) -> None:
     page = open_timeline_page(pages, api, query, theme=theme)
@@ -292,7 +290,7 @@ def test_nobody_is_kept_out(
 
 
 @pytest.mark.parametrize("query", ["", "?view=chart"])
-def test_a_phone_shows_it_without_sideways_scrolling(
+def test_phone_page_does_not_scroll_sideways(
     pages: Pages, api: CannedApi, accessible: Callable[[Page], None], query: str
 ) -> None:
     page = open_timeline_page(pages, api, query, width="phone")
@@ -302,7 +300,7 @@ def test_a_phone_shows_it_without_sideways_scrolling(
     accessible(page)
 
 
-def test_two_fingers_zoom(pages: Pages, api: CannedApi) -> None:
+def test_pinch_gesture_zooms(pages: Pages, api: CannedApi) -> None:
     page = open_timeline_page(pages, api, "?view=chart", width="phone")
     expect(page.locator(".tl-name").first).to_be_visible()
     before = page.locator(".narrowing .note").text_content()
@@ -320,7 +318,7 @@ def test_two_fingers_zoom(pages: Pages, api: CannedApi) -> None:
     assert page.locator(".narrowing .note").text_content() != before
 
 
-def test_a_first_tap_tells_about_a_bar_and_a_second_one_goes_to_its_node(pages: Pages, api: CannedApi) -> None:
+def test_first_tap_shows_the_tooltip_and_the_second_opens_the_node(pages: Pages, api: CannedApi) -> None:
     pages.expect_problems("404")
     page = open_timeline_page(pages, api, "?view=chart", width="phone")
     target = bar(page, "patch-08").first
@@ -332,7 +330,7 @@ def test_a_first_tap_tells_about_a_bar_and_a_second_one_goes_to_its_node(pages: 
 
 
 def open_frozen_page(pages: Pages, url: str, *, theme: Theme = "light") -> Page:
-    """Return a page whose clock stands still, and which has drawn what there is."""
+    """Return a page with a stopped clock that has rendered its content."""
     page = pages.open(url, theme=theme, frozen_at=NOW)
     expect(page.locator(".tl")).to_be_attached()
     page.clock.run_for(300)

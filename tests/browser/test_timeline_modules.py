@@ -1,4 +1,4 @@
-"""What the pages draw and compare with: each module asked by itself."""
+"""The JavaScript modules for timelines, differences and YAML, each by itself."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -32,7 +32,7 @@ def ticks(lib: Page, start: str, hours: float, width: int, calendar: str = "UTC"
     return labels
 
 
-def test_an_axis_has_round_times_that_do_not_crowd(lib: Page) -> None:
+def test_axis_has_round_times_without_overlap(lib: Page) -> None:
     assert ticks(lib, "2026-11-16T02:07:00Z", 6, 600)["small"] == [f"{hour:02}:00" for hour in range(2, 9)]
     week = ticks(lib, "2026-11-16T02:07:00Z", 7 * 24, 600)
     assert week["small"][:3] == ["Mon 16", "Tue 17", "Wed 18"]
@@ -41,7 +41,7 @@ def test_an_axis_has_round_times_that_do_not_crowd(lib: Page) -> None:
     assert year["small"] == ["1 Nov", "1 Dec", "1 Jan", "1 Feb", "1 Mar"]
 
 
-def test_an_axis_in_local_time_stays_round_when_the_clocks_are_changed(lib: Page) -> None:
+def test_local_time_axis_stays_round_across_a_daylight_saving_change(lib: Page) -> None:
     assert ticks(lib, "2026-10-24T20:00:00Z", 10, 500, "LOCAL")["small"] == [
         "22:00",
         "00:00",
@@ -52,7 +52,7 @@ def test_an_axis_in_local_time_stays_round_when_the_clocks_are_changed(lib: Page
     assert ticks(lib, "2026-03-28T23:00:00Z", 46, 500, "LOCAL")["large"] == ["Sun 29 Mar", "Mon 30 Mar"]
 
 
-def test_spans_that_overlap_stand_in_lanes_of_their_own_and_kinds_do_not_mix(lib: Page) -> None:
+def test_overlapping_spans_get_separate_lanes_per_kind(lib: Page) -> None:
     spans = [
         {"kind": "profile", "from": 0, "to": 10},
         {"kind": "profile", "from": 10, "to": 20},
@@ -61,14 +61,14 @@ def test_spans_that_overlap_stand_in_lanes_of_their_own_and_kinds_do_not_mix(lib
         {"kind": "notice", "from": 30, "to": 40},
         {"kind": "window", "from": 0, "to": 50},
     ]
-    told: dict[str, Any] = lib.evaluate(
+    result: dict[str, Any] = lib.evaluate(
         """async (spans) => {
             const { placed, count } = (await use("lanes")).lanes(spans, { horizon: 1e9 });
             return { placed: placed.map(({ span, lane }) => [span.kind, span.from, lane]), count };
         }""",
         spans,
     )
-    assert told == {
+    assert result == {
         "placed": [["notice", 30, 0], ["profile", 0, 1], ["profile", 10, 1], ["profile", 15, 2], ["drain", 12, 3]],
         "count": 4,
     }
@@ -77,20 +77,20 @@ def test_spans_that_overlap_stand_in_lanes_of_their_own_and_kinds_do_not_mix(lib
 @pytest.mark.parametrize(
     "parameters", [{}, {"span": "6h"}, {"span": "1mo", "at": "2026-11-17T19:00Z"}, {"span": "90m"}]
 )
-def test_what_the_address_says_of_a_view_is_what_it_says_again(lib: Page, parameters: dict[str, str]) -> None:
-    told = lib.evaluate(
+def test_view_parameters_survive_a_round_trip(lib: Page, parameters: dict[str, str]) -> None:
+    result = lib.evaluate(
         "async (it) => { const v = await use('view'); return v.toParameters(v.fromParameters(it)); }", parameters
     )
-    assert told == {"span": "", "at": "", **parameters}
+    assert result == {"span": "", "at": "", **parameters}
 
 
 @pytest.mark.parametrize("span", ["", "never", "1y", "0m", "-5h", "999999d"])
-def test_an_address_that_makes_no_sense_shows_something_that_does(lib: Page, span: str) -> None:
+def test_invalid_view_parameters_fall_back_to_a_valid_range(lib: Page, span: str) -> None:
     length = lib.evaluate("async (span) => (await use('view')).fromParameters({ span, at: 'noon' }).length", span)
     assert 10 * 60_000 <= length <= 120 * 86_400_000
 
 
-def test_zooming_keeps_what_is_under_the_pointer_where_it_is(lib: Page) -> None:
+def test_zoom_keeps_the_time_under_the_pointer(lib: Page) -> None:
     before, after = lib.evaluate(
         """async () => {
             const { range, zoomed } = await use("view");
@@ -112,20 +112,20 @@ def test_zooming_keeps_what_is_under_the_pointer_where_it_is(lib: Page) -> None:
         ("", "a", [1], 1),
     ],
 )
-def test_lines_that_differ_are_found(lib: Page, before: str, after: str, lines: list[int], gone: int) -> None:
-    told = lib.evaluate(
+def test_differing_lines_are_found(lib: Page, before: str, after: str, lines: list[int], gone: int) -> None:
+    result = lib.evaluate(
         """async ([before, after]) => {
             const { lines, gone } = (await use("diff")).differing(before, after);
             return [[...lines], gone];
         }""",
         [before, after],
     )
-    assert told == [lines, gone]
+    assert result == [lines, gone]
 
 
-def test_a_file_is_told_apart_piece_by_piece_and_nothing_of_it_is_lost(lib: Page) -> None:
+def test_yaml_highlighting_loses_no_text(lib: Page) -> None:
     line = """  - {name: "a # b", key: 'x', max: 10, on: true, url: ${HOOK}} # why: <b>not</b>"""
-    told = lib.evaluate(
+    result = lib.evaluate(
         """async (line) => {
             const pieces = (await use("yaml")).yamlLine(line);
             const text = (it) => (typeof it === "string" ? it : it.textContent);
@@ -134,8 +134,8 @@ def test_a_file_is_told_apart_piece_by_piece_and_nothing_of_it_is_lost(lib: Page
         }""",
         line,
     )
-    assert told[0] == line
-    assert ["yaml-text", '"a # b"'] in told[1]
-    assert ["yaml-value", "10"] in told[1]
-    assert ["yaml-variable", "${HOOK}"] in told[1]
-    assert ["yaml-comment", "# why: <b>not</b>"] in told[1]
+    assert result[0] == line
+    assert ["yaml-text", '"a # b"'] in result[1]
+    assert ["yaml-value", "10"] in result[1]
+    assert ["yaml-variable", "${HOOK}"] in result[1]
+    assert ["yaml-comment", "# why: <b>not</b>"] in result[1]

@@ -77,8 +77,8 @@ class ApiClient:
         self, resource: str, name: str, change: Any, *, namespace: str = "", subresource: str = "", kind: str = "merge"
     ) -> Raw:
         """Change an object by a merge patch, or by a JSON patch with `kind="json"`."""
-        where = path(resource, name, namespace=namespace, subresource=subresource)
-        return await self._send("PATCH", where, change, content_type=_PATCHES[kind])
+        object_path = path(resource, name, namespace=namespace, subresource=subresource)
+        return await self._send("PATCH", object_path, change, content_type=_PATCHES[kind])
 
     async def delete(self, resource: str, name: str, *, namespace: str = "", now: bool = False) -> None:
         """Delete an object; `now` without a grace period. An object that does not exist is fine."""
@@ -96,9 +96,9 @@ class ApiClient:
 
     async def watch(self, resource: str, since: str) -> AsyncIterator[Raw]:
         """Yield the events of a kind after a resourceVersion, until the server ends the watch."""
-        where = f"{self.server}{path(resource)}"
+        url = f"{self.server}{path(resource)}"
         query = {"watch": "1", "resourceVersion": since, "allowWatchBookmarks": "true", "timeoutSeconds": "3600"}
-        request = self.session.get(where, params=query, headers=self._headers(), ssl=self.tls, timeout=_NO_TIMEOUT)
+        request = self.session.get(url, params=query, headers=self._headers(), ssl=self.tls, timeout=_NO_TIMEOUT)
         async with request as response:
             if response.status != HTTPStatus.OK:
                 raise ApiError(response.status, await response.text())
@@ -108,11 +108,13 @@ class ApiClient:
                 for line in lines:
                     yield json.loads(line)
 
-    async def _send(self, method: str, where: str, body: Any = None, *, content_type: str = "application/json") -> Raw:
+    async def _send(
+        self, method: str, request_path: str, body: Any = None, *, content_type: str = "application/json"
+    ) -> Raw:
         headers = self._headers() | {"Content-Type": content_type}
         data = None if body is None else json.dumps(body)
         request = self.session.request(
-            method, f"{self.server}{where}", data=data, headers=headers, ssl=self.tls, timeout=_REQUEST_TIMEOUT
+            method, f"{self.server}{request_path}", data=data, headers=headers, ssl=self.tls, timeout=_REQUEST_TIMEOUT
         )
         async with request as response:
             text = await response.text()

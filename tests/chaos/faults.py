@@ -187,8 +187,8 @@ async def two_leaders(world: RoundCluster) -> None:
     )
     leader.signal(signal.SIGSTOP)
     other = await world.standby()
-    gave_up = world.clock.monotonic() + 40
-    while await world.leader() is not other and world.clock.monotonic() < gave_up:
+    deadline = world.clock.monotonic() + 40
+    while await world.leader() is not other and world.clock.monotonic() < deadline:
         await world.pause(0.2, 0.4)
     leader.signal(signal.SIGCONT)
 

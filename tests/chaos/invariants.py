@@ -70,14 +70,14 @@ def find_violations(recording: Recording, rules: Rules) -> list[Violation]:
 
 
 def leftovers(recording: Recording, rules: Rules) -> Iterator[Violation]:
-    """Yield what is not as it should be when everything is over: also what a round waits for until it has converged."""
+    """Yield what is left over at the end of a round, which waits until nothing is."""
     for name in recording.final("nodemaintenances"):
         yield Violation(invariant="convergence", what=f"NodeMaintenance {name} still exists")
-    cordoned_by_people = _cordoned_by_people(recording, rules)
+    manually_cordoned = _manually_cordoned(recording, rules)
     for name, node in recording.final("nodes").items():
         for left in _residue_on(node):
             yield Violation(invariant="residue", what=f"node {name} still has {left}")
-        if _is_cordoned(node) and name not in cordoned_by_people:
+        if _is_cordoned(node) and name not in manually_cordoned:
             yield Violation(invariant="convergence", what=f"node {name} stays cordoned, and no person cordoned it")
     ledger = recording.final("configmaps").get(f"{rules.namespace}/{rules.ledger}", {})
     for slot in _parsed((ledger.get("data") or {}).get("slots", "[]")) or []:
@@ -125,17 +125,17 @@ def exceeded_budget(recording: Recording, rules: Rules) -> Iterator[Violation]:
         else:
             unavailable.add(node.key)
         if len(unavailable) > max(before, rules.budget):
-            what = (
+            message = (
                 f"{len(unavailable)} of at most {rules.budget} nodes "
                 f"are out of service: {', '.join(sorted(unavailable))}"
             )
-            yield Violation(invariant="budget", what=what, at=node.at)
+            yield Violation(invariant="budget", what=message, at=node.at)
 
 
 def wrong_uncordons(recording: Recording, rules: Rules) -> Iterator[Violation]:
     """Yield each uncordon by the operator of a node that a person cordoned, or that an order still holds."""
     maintenances = _ActiveMaintenances(recording)
-    for before, revision, cordoned_by_people in _with_cordons(recording, rules):
+    for before, revision, manually_cordoned in _with_cordons(recording, rules):
         maintenances.advance(revision)
         if (
             revision.deleted
@@ -144,15 +144,15 @@ def wrong_uncordons(recording: Recording, rules: Rules) -> Iterator[Violation]:
             or _is_cordoned(revision.object)
         ):
             continue
-        if revision.key in cordoned_by_people:
-            what = f"{revision.user} uncordons {revision.key}, which a person cordoned"
-            yield Violation(invariant="uncordon", what=what, at=revision.at)
+        if revision.key in manually_cordoned:
+            message = f"{revision.user} uncordons {revision.key}, which a person cordoned"
+            yield Violation(invariant="uncordon", what=message, at=revision.at)
         for owner in _owners(before):
             if owner.startswith(MAINTENANCE_OWNER) and maintenances.holds(
                 owner.removeprefix(MAINTENANCE_OWNER), revision.key
             ):
-                what = f"{revision.user} uncordons {revision.key}, which {owner} holds"
-                yield Violation(invariant="uncordon", what=what, at=revision.at)
+                message = f"{revision.user} uncordons {revision.key}, which {owner} holds"
+                yield Violation(invariant="uncordon", what=message, at=revision.at)
 
 
 def deposed_writes(recording: Recording, rules: Rules) -> Iterator[Violation]:
@@ -162,16 +162,16 @@ def deposed_writes(recording: Recording, rules: Rules) -> Iterator[Violation]:
         if event.resource not in _OPERATOR_KINDS or (event.resource == "leases" and event.namespace == rules.namespace):
             continue
         if (leader := terms.deposed_by(event)) is not None:
-            what = f"{event.user} writes {_described(event)} though {leader} leads"
-            yield Violation(invariant="deposed leader", what=what, at=event.received)
+            message = f"{event.user} writes {_described(event)} though {leader} leads"
+            yield Violation(invariant="deposed leader", what=message, at=event.received)
 
 
 def deleted_pods(recording: Recording, rules: Rules) -> Iterator[Violation]:
     """Yield each pod that the operator deletes instead of evicting it."""
     for event in recording.writes(rules.replicas):
         if event.resource == "pods" and event.verb in ("delete", "deletecollection"):
-            what = f"{event.user} deletes pod {event.namespace}/{event.name} around its budget"
-            yield Violation(invariant="eviction", what=what, at=event.received)
+            message = f"{event.user} deletes pod {event.namespace}/{event.name} around its budget"
+            yield Violation(invariant="eviction", what=message, at=event.received)
 
 
 def wrong_evictions(recording: Recording, rules: Rules) -> Iterator[Violation]:
@@ -193,8 +193,8 @@ def wrong_evictions(recording: Recording, rules: Rules) -> Iterator[Violation]:
         node = node_by_pod.get(f"{event.namespace}/{event.name}", "")
         known = hold_history.get(node, [])
         if node and not _was_held_recently(known, event.received):
-            what = f"{event.user} evicts {event.namespace}/{event.name} from {node}, which nobody holds"
-            yield Violation(invariant="eviction", what=what, at=event.received)
+            message = f"{event.user} evicts {event.namespace}/{event.name} from {node}, which nobody holds"
+            yield Violation(invariant="eviction", what=message, at=event.received)
 
 
 def shared_nodes(recording: Recording, rules: Rules) -> Iterator[Violation]:  # noqa: ARG001 - all checks are alike
@@ -214,8 +214,8 @@ def shared_nodes(recording: Recording, rules: Rules) -> Iterator[Violation]:  # 
         node = str(maintenance.object["spec"].get("nodeName", ""))
         others = sorted(name for name, of in succeeded.items() if of == node)
         if others and not was_done:
-            what = f"NodeMaintenance {maintenance.key} of {node} succeeds beside {', '.join(others)}"
-            yield Violation(invariant="one per node", what=what, at=maintenance.at)
+            message = f"NodeMaintenance {maintenance.key} of {node} succeeds beside {', '.join(others)}"
+            yield Violation(invariant="one per node", what=message, at=maintenance.at)
         succeeded[maintenance.key] = node
 
 
@@ -257,11 +257,11 @@ def missing_history(recording: Recording, rules: Rules) -> Iterator[Violation]: 
         recorded = [entry["to"] for entry in own_entries if entry.get("to")]
         # What led to the first phase after a restore was seen before it, and may be in the copy or not.
         if (recorded[-len(maintenance.phases) :] if was_restored else recorded) != maintenance.phases:
-            what = (
+            message = (
                 f"NodeMaintenance {maintenance.name} ({uid}) went "
                 f"{_join_phases(maintenance.phases)}, its record says {_join_phases(recorded)}"
             )
-            yield Violation(invariant="history", what=what)
+            yield Violation(invariant="history", what=message)
 
 
 def missing_profile_history(recording: Recording, rules: Rules) -> Iterator[Violation]:  # noqa: ARG001 - the same
@@ -279,8 +279,8 @@ def missing_profile_history(recording: Recording, rules: Rules) -> Iterator[Viol
         observed_states = _states(recording, name)
         remaining = iter(recorded)
         if not all(state in remaining for state in observed_states):
-            what = f"node {name} was {_join_phases(observed_states)}, its record says {_join_phases(recorded)}"
-            yield Violation(invariant="history", what=what)
+            message = f"node {name} was {_join_phases(observed_states)}, its record says {_join_phases(recorded)}"
+            yield Violation(invariant="history", what=message)
 
 
 def _states(recording: Recording, node: str) -> list[str]:
@@ -307,12 +307,12 @@ def repeated_events(recording: Recording, rules: Rules) -> Iterator[Violation]: 
     for (uid, reason), count in recorded.items():
         if uid not in maintenances:
             continue
-        happened = max(maintenances[uid].phases.count(_PHASE_BY_EVENT_REASON[reason]), 1)
-        if count > happened:
-            what = (
-                f"Event {reason} of NodeMaintenance {maintenances[uid].name} was recorded {count} times for {happened}"
+        expected = max(maintenances[uid].phases.count(_PHASE_BY_EVENT_REASON[reason]), 1)
+        if count > expected:
+            message = (
+                f"Event {reason} of NodeMaintenance {maintenances[uid].name} was recorded {count} times for {expected}"
             )
-            yield Violation(invariant="events", what=what)
+            yield Violation(invariant="events", what=message)
 
 
 CHECKS: Sequence[Callable[[Recording, Rules], Iterator[Violation]]] = (
@@ -440,7 +440,7 @@ def _was_cordoned_by_person(node: Raw) -> bool:
     return bool((mark.get("before") or {}).get("unschedulable"))
 
 
-def _cordoned_by_people(recording: Recording, rules: Rules) -> set[str]:
+def _manually_cordoned(recording: Recording, rules: Rules) -> set[str]:
     cordoned: set[str] = set()
     for _, _, cordoned in _with_cordons(recording, rules):  # noqa: B007 - the last one is wanted
         pass

@@ -31,7 +31,7 @@ _POLL_INTERVAL = timedelta(milliseconds=50)
 
 
 class Observer:
-    """The events so far, and how things stand by them."""
+    """The events so far, and the current objects."""
 
     def __init__(self, api: ApiClient, group: asyncio.TaskGroup) -> None:
         self.events: list[WatchEvent] = []
@@ -71,9 +71,9 @@ class Observer:
 
     async def wait_until(self, condition: Callable[[], bool], *, within: timedelta) -> bool:
         """Wait until a condition holds; tell whether it did in time."""
-        give_up = self._clock.monotonic() + within.total_seconds()
+        deadline = self._clock.monotonic() + within.total_seconds()
         while not condition():
-            if self._clock.monotonic() > give_up:
+            if self._clock.monotonic() > deadline:
                 return False
             await self._clock.sleep(_POLL_INTERVAL)
         return True

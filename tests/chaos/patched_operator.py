@@ -20,7 +20,7 @@ from haulout.core.clock import RealClock
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 
-def _die_with_parent() -> None:
+def _exit_with_parent() -> None:
     """Have the kernel end this process when the round's process ends, also while it is stopped; on Linux only."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -60,7 +60,7 @@ def _ignore_manual_cordons() -> None:
 
 
 def _ignore_budget() -> None:
-    """Find room in every budget."""
+    """Admit every node to the budget."""
     from haulout.budget.budget_check import BudgetCheck
 
     _replace(BudgetCheck, "exhausted", lambda *_: None)
@@ -88,7 +88,7 @@ def _lose_history() -> None:
 
 
 def _leave_taint() -> None:
-    """Give nodes back with the taint of their drain."""
+    """Leave the drain taint on released nodes."""
     from haulout.drain import cordon
 
     original = cordon.release
@@ -120,7 +120,7 @@ SABOTAGE: dict[str, Callable[[], None]] = {
 }
 
 if __name__ == "__main__":
-    _die_with_parent()
+    _exit_with_parent()
     if clock := os.environ.get("CHAOS_CLOCK"):
         _shift_clock(Path(clock))
     if broken := os.environ.get("CHAOS_SABOTAGE"):

@@ -89,7 +89,7 @@ class Proxy:
             return self._certificate.server_context(Path(folder))
 
     def heal(self) -> None:
-        """Let everything pass again."""
+        """Clear all faults."""
         old, self.network = self.network, Network()
         old.unblocked.set()
 

@@ -91,7 +91,7 @@ class Revision:
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """All that the judge sees of a round."""
+    """All that the invariants of a round are checked on."""
 
     audit: Sequence[AuditEvent] = ()
     watched: Sequence[WatchEvent] = ()
@@ -129,7 +129,7 @@ class Recording:
 
 
 def save_watched(file: Path, watched: Sequence[WatchEvent], restored: Sequence[datetime]) -> None:
-    """Keep watches, so that a round can be judged again beside its audit log."""
+    """Save the watch events, so that a round can be checked again with its audit log."""
     events = [asdict(event) | {"at": event.at.isoformat()} for event in watched]
     file.write_text(json.dumps({"restored": [event.isoformat() for event in restored], "events": events}))
 

@@ -12,7 +12,7 @@ END = "<!-- chaos: end -->"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Round:
-    """What came of a round."""
+    """The result of a round."""
 
     fault: str
     seed: int
@@ -59,10 +59,10 @@ def table(run: Run, classes: Iterable[str]) -> str:
         lines.append(f"| {' | '.join(cells)} |")
     seeds = sorted({round_.seed for round_ in run.rounds})
     among = f"{seeds[0]} to {seeds[-1]}" if len(seeds) > 1 else "".join(map(str, seeds))
-    where = f"{run.day.isoformat()}, Kubernetes {run.kubernetes}, {run.machine}"
+    environment = f"{run.day.isoformat()}, Kubernetes {run.kubernetes}, {run.machine}"
     seed = f"seed{'s' if len(seeds) > 1 else ''} {among}"
     total = f"{count(len(run.rounds), 'round')}, {seed}, {count(run.violations, 'violation')}."
-    return "\n".join([f"Measured on {where}: {total}", "", *lines])
+    return "\n".join([f"Measured on {environment}: {total}", "", *lines])
 
 
 def count(number: int, noun: str) -> str:

@@ -71,7 +71,7 @@ _POLICY = {
 
 
 async def run_round(fault: str, *, seed: int, folder: Path, sabotage: str = "") -> Round:
-    """Run a round and judge it; `sabotage` breaks the operator on purpose."""
+    """Run a round and check its invariants; `sabotage` breaks the operator on purpose."""
     policy, audit_log = folder / "policy.yaml", folder / AUDIT
     await asyncio.to_thread(_write_policy, policy)
     flags = [f"--audit-policy-file={policy}", f"--audit-log-path={audit_log}"]

@@ -51,7 +51,7 @@ def is_held(observer: Observer, name: str) -> bool:
 
 
 class Workload:
-    """The cluster of a round, and those who use it."""
+    """The cluster of a round, and its simulated users."""
 
     def __init__(self, api: ApiClient, observer: Observer, rng: random.Random, group: asyncio.TaskGroup) -> None:
         self.api = api
@@ -96,27 +96,27 @@ class Workload:
         await self.fill(name)
 
     async def fill(self, node: str) -> None:
-        """Put pods onto a node."""
+        """Create pods on a node."""
         for _ in range(2):
             name = f"web-{next(self._numbers)}"
             await self.retry(self.api.create, "pods", _pod(name, node), namespace=SHOP)
             await self.retry(self.api.patch, "pods", name, _RUNNING, namespace=SHOP, subresource="status")
 
-    # Those who act by themselves
+    # Background activity
 
     def start(self) -> None:
-        """Have everybody begin."""
+        """Start all simulated users."""
         self._controller_tasks = [
             self._group.create_task(act()) for act in (self._delete_terminating_pods, self._report_pdb_status)
         ]
         self._start_users()
 
     def stop_creating(self) -> None:
-        """Have people order nothing new; they finish what they have begun."""
+        """Stop creating maintenances; users finish those that they have created."""
         self._is_creating = False
 
     async def restart_after_restore(self) -> None:
-        """Have people find out what there is after a restore: finish it, and order anew."""
+        """Let users list what exists after a restore, finish it, and create new maintenances."""
         await self._cancel(self._user_tasks)
         self._user_tasks.clear()
         self._busy.clear()
@@ -130,16 +130,16 @@ class Workload:
 
     @property
     def is_finished(self) -> bool:
-        """Whether people have finished all that they began."""
+        """Whether users have finished all that they created."""
         return all(task.done() for task in self._user_tasks)
 
     async def stop(self) -> None:
-        """Have everybody stop."""
+        """Stop all simulated users."""
         self._is_creating = False
         await self._cancel([*self._user_tasks, *self._controller_tasks])
 
     async def probe(self, name: str) -> None:
-        """Order a maintenance and announce another: the first writes about them show that the operator acts."""
+        """Create a NodeMaintenance and announce another maintenance: their first writes show an active operator."""
         await self.retry(self.api.create, "nodemaintenances", _maintenance(name, PROBE_NODE))
         self._user_tasks.append(self._group.create_task(self._finish_maintenance(name)))
         self._user_tasks.append(self._group.create_task(self._run_notice(name, PROBE_NOTICE_NODE)))

@@ -60,5 +60,5 @@ class RoundCluster:
         await asyncio.to_thread(function)
 
     def in_background(self, act: Coroutine[Any, Any, None]) -> None:
-        """Have something happen beside the rest of the round."""
+        """Run a coroutine in the background of the round."""
         self.group.create_task(act)

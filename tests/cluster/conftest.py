@@ -11,6 +11,6 @@ from support.servers.background_server import a_shell_on_a_control_plane
 
 @pytest.fixture
 def shell(tmp_path: Path) -> Iterator[Shell]:
-    """Yield a reader's shell, on a cluster for this test alone: it is about what there is one of in a cluster."""
+    """Yield a shell on a cluster for this test alone, because it changes objects that exist once per cluster."""
     with a_shell_on_a_control_plane(tmp_path) as found:
         yield found

@@ -64,14 +64,16 @@ def site() -> Iterator[ControlPlane]:
 
 
 def _wait_for_the_policy(cluster: ControlPlane) -> None:
-    """Return when the server goes by the policy, which it does a second or more after it has taken it."""
-    someone = f"--as=system:serviceaccount:{NAMESPACE}:{agent_manifests.NAME}"
+    """Return when the policy is in effect, a second or more after its creation."""
+    impersonation = f"--as=system:serviceaccount:{NAMESPACE}:{agent_manifests.NAME}"
     body = json.dumps(a_notice("azure-nobody", nodeName="n1"))
     for _ in range(_MAX_RETRIES):
-        said = cluster.kubectl("create", "--dry-run=server", "-f", "-", someone, input=body, check=False).stderr
-        if "does not say on which node" in said:
+        error_text = cluster.kubectl(
+            "create", "--dry-run=server", "-f", "-", impersonation, input=body, check=False
+        ).stderr
+        if "does not say on which node" in error_text:
             return
-    raise AssertionError(f"the policy does not hold anybody: {said}")
+    raise AssertionError(f"the policy does not hold anybody: {error_text}")
 
 
 def _node(name: str) -> RawObject:
@@ -88,7 +90,7 @@ def _pod(node: str) -> RawObject:
 
 
 def kubeconfig(site: ControlPlane, folder: Path, node: str = "") -> Path:
-    """Return a kubeconfig with a token of an agent; without a node, one that no pod has."""
+    """Return a kubeconfig with a token of an agent; without a node, the token is not bound to a pod."""
     bound = ("--bound-object-kind=Pod", f"--bound-object-name=agent-{node}") if node else ()
     token = site.kubectl("create", "token", agent_manifests.NAME, "-n", NAMESPACE, *bound).stdout.strip()
     (folder / "token").write_text(token)
@@ -127,7 +129,7 @@ def a_notice_with_lifecycle_hook(name: str) -> RawObject:
     return {**notice, "metadata": {"name": name, "annotations": {LIFECYCLE_HOOK: "hook", LIFECYCLE_GROUP: "group"}}}
 
 
-async def test_an_agent_writes_the_notices_of_its_own_node(site: ControlPlane, tmp_path: Path) -> None:
+async def test_agent_writes_notices_of_its_own_node(site: ControlPlane, tmp_path: Path) -> None:
     async with a_client(site, tmp_path, "n1") as client:
         await client.create(MAINTENANCE_NOTICES, a_notice("azure-own", nodeName="n1"))
         change = merge_patch({"spec": {"stage": "Started"}})
@@ -137,7 +139,7 @@ async def test_an_agent_writes_the_notices_of_its_own_node(site: ControlPlane, t
 
 
 @pytest.mark.parametrize(
-    ("body", "why"),
+    ("body", "reason"),
     [
         (a_notice("azure-x", nodeName="n2"), "of its own node, which is n1"),
         (a_notice("azure-x", providerID="azure:///n2"), "of its own node, which is n1"),
@@ -146,11 +148,11 @@ async def test_an_agent_writes_the_notices_of_its_own_node(site: ControlPlane, t
         (a_notice_with_lifecycle_hook("aws-x"), "an agent does not say which lifecycle hook is completed"),
     ],
 )
-async def test_an_agent_writes_no_notice_of_others(
-    site: ControlPlane, tmp_path: Path, body: RawObject, why: str
+async def test_agent_may_not_create_notices_of_other_nodes_or_sources(
+    site: ControlPlane, tmp_path: Path, body: RawObject, reason: str
 ) -> None:
     async with a_client(site, tmp_path, "n1") as client:
-        with pytest.raises((Forbidden, Invalid), match=why):
+        with pytest.raises((Forbidden, Invalid), match=reason):
             await client.create(MAINTENANCE_NOTICES, body)
 
 
@@ -158,7 +160,9 @@ async def test_an_agent_writes_no_notice_of_others(
     "change",
     [{"spec": {"stage": "Ended"}}, {"metadata": {"annotations": {"a": "b"}}}, {"spec": {"nodeName": "n1"}}],
 )
-async def test_an_agent_changes_no_notice_of_others(site: ControlPlane, tmp_path: Path, change: dict[str, Any]) -> None:
+async def test_agent_may_not_change_notices_of_other_nodes(
+    site: ControlPlane, tmp_path: Path, change: dict[str, Any]
+) -> None:
     others = json.dumps(a_notice("azure-others", nodeName="n2"))
     await asyncio.to_thread(site.kubectl, "apply", "-f", "-", input=others)
     async with a_client(site, tmp_path, "n1") as client:
@@ -166,20 +170,20 @@ async def test_an_agent_changes_no_notice_of_others(site: ControlPlane, tmp_path
             await client.patch(MAINTENANCE_NOTICES, "azure-others", merge_patch(change))
 
 
-async def test_an_agent_does_not_hand_a_notice_to_another_node(site: ControlPlane, tmp_path: Path) -> None:
+async def test_agent_may_not_move_a_notice_to_another_node(site: ControlPlane, tmp_path: Path) -> None:
     async with a_client(site, tmp_path, "n1") as client:
         await client.create(MAINTENANCE_NOTICES, a_notice("azure-handed", nodeName="n1"))
         with pytest.raises((Forbidden, Invalid), match="of its own node, which is n1"):
             await client.patch(MAINTENANCE_NOTICES, "azure-handed", merge_patch({"spec": {"nodeName": "n2"}}))
 
 
-async def test_a_token_that_no_pod_has_writes_nothing(site: ControlPlane, tmp_path: Path) -> None:
+async def test_token_that_is_not_bound_to_a_pod_may_not_create_notices(site: ControlPlane, tmp_path: Path) -> None:
     async with a_client(site, tmp_path, "") as client:
         with pytest.raises((Forbidden, Invalid), match="does not say on which node"):
             await client.create(MAINTENANCE_NOTICES, a_notice("azure-nobody", nodeName="n1"))
 
 
-async def test_an_agent_may_do_nothing_else(site: ControlPlane, tmp_path: Path) -> None:
+async def test_agent_has_no_other_permissions(site: ControlPlane, tmp_path: Path) -> None:
     async with a_client(site, tmp_path, "n1") as client:
         await client.create(MAINTENANCE_NOTICES, a_notice("azure-kept", nodeName="n1"))
         status = merge_patch({"status": {"phase": "Completed"}})
@@ -193,7 +197,7 @@ async def test_an_agent_may_do_nothing_else(site: ControlPlane, tmp_path: Path) 
 
 
 @pytest.mark.parametrize(
-    ("metadata", "why"),
+    ("metadata", "reason"),
     [
         ({"finalizers": ["example.com/kept"]}, "an agent sets no finalizers"),
         (
@@ -205,22 +209,20 @@ async def test_an_agent_may_do_nothing_else(site: ControlPlane, tmp_path: Path) 
         ({"labels": {f"example.com/{it}": "x" for it in range(17)}}, "at most 16 labels"),
     ],
 )
-async def test_an_agent_writes_no_notice_that_is_large_or_cannot_be_deleted(
-    site: ControlPlane, tmp_path: Path, metadata: dict[str, Any], why: str
+async def test_agent_may_not_create_notices_that_are_large_or_undeletable(
+    site: ControlPlane, tmp_path: Path, metadata: dict[str, Any], reason: str
 ) -> None:
     async with a_client(site, tmp_path, "n1") as client:
         body = a_notice("azure-large", nodeName="n1")
-        with pytest.raises((Forbidden, Invalid), match=why):
+        with pytest.raises((Forbidden, Invalid), match=reason):
             await client.create(MAINTENANCE_NOTICES, {**body, "metadata": {**body["metadata"], **metadata}})
-        name = f"azure-grown-{abs(hash(why))}"
+        name = f"azure-grown-{abs(hash(reason))}"
         await client.create(MAINTENANCE_NOTICES, a_notice(name, nodeName="n1"))
-        with pytest.raises((Forbidden, Invalid), match=why):
+        with pytest.raises((Forbidden, Invalid), match=reason):
             await client.patch(MAINTENANCE_NOTICES, name, merge_patch({"metadata": metadata}))
 
 
-async def test_an_agent_changes_a_notice_to_which_others_added_something_large(
-    site: ControlPlane, tmp_path: Path
-) -> None:
+async def test_agent_changes_a_notice_with_large_additions_by_others(site: ControlPlane, tmp_path: Path) -> None:
     async with a_client(site, tmp_path, "n1") as client:
         await client.create(MAINTENANCE_NOTICES, a_notice("azure-shared", nodeName="n1"))
         added = {"metadata": {"annotations": {"example.com/large": "x" * 5000}, "finalizers": ["example.com/kept"]}}
@@ -231,7 +233,7 @@ async def test_an_agent_changes_a_notice_to_which_others_added_something_large(
         await asyncio.to_thread(site.kubectl, *patch, '{"metadata":{"finalizers":null}}')
 
 
-async def test_an_agent_does_not_grow_a_notice_by_field_managers(site: ControlPlane, tmp_path: Path) -> None:
+async def test_agent_may_not_grow_a_notice_by_field_managers(site: ControlPlane, tmp_path: Path) -> None:
     file = await asyncio.to_thread(kubeconfig, site, tmp_path, "n1")
     body = json.dumps(a_notice("azure-managed", nodeName="n1"))
 
@@ -239,13 +241,13 @@ async def test_an_agent_does_not_grow_a_notice_by_field_managers(site: ControlPl
         flags = ("--server-side", f"--field-manager=m{number}", f"--kubeconfig={file}", "-f", "-")
         return site.kubectl("apply", *flags, input=body, check=False).stderr
 
-    said = [await asyncio.to_thread(apply, number) for number in range(22)]
-    assert not any(said[:15])
-    assert "at most 20 field managers" in said[-1]
+    errors = [await asyncio.to_thread(apply, number) for number in range(22)]
+    assert not any(errors[:15])
+    assert "at most 20 field managers" in errors[-1]
 
 
-async def test_a_flood_of_notices_by_one_agent_is_bounded(site: ControlPlane, tmp_path: Path) -> None:
-    """The operator deletes what is too much; here it is its controller of notices, as an administrator."""
+async def test_notices_of_one_agent_are_limited_in_number(site: ControlPlane, tmp_path: Path) -> None:
+    """The operator deletes excess notices; here its notice controller runs as an administrator."""
     clock = RealClock()
     connection = config.load(kubeconfig=str(site.kubeconfig()), clock=clock)
     admin = Client(minimal_transport(connection, clock=clock, user_agent="test"), clock=clock, random=random.Random(2))
@@ -260,10 +262,10 @@ async def test_a_flood_of_notices_by_one_agent_is_bounded(site: ControlPlane, tm
         tasks = [group.create_task(item.run()) for item in (events, nodes, controller)]
         await agent.create(MAINTENANCE_NOTICES, a_notice("azure-before", nodeName="n3"))
 
-        async def is_looked_at() -> bool:
+        async def has_phase() -> bool:
             return bool((await admin.get(MAINTENANCE_NOTICES, "azure-before")).status.phase)
 
-        await eventually(clock, is_looked_at)
+        await eventually(clock, has_phase)
         for number in range(4 * MAX_PER_NODE):
             await agent.create(MAINTENANCE_NOTICES, a_notice(f"azure-{number}", nodeName="n3"))
 
@@ -277,7 +279,7 @@ async def test_a_flood_of_notices_by_one_agent_is_bounded(site: ControlPlane, tm
     await admin.close()
 
 
-async def test_others_are_not_held_by_the_policy(site: ControlPlane) -> None:
+async def test_policy_does_not_restrict_other_users(site: ControlPlane) -> None:
     body = json.dumps(a_notice("ticket-1", source="ticket", nodeName="n2"))
     await asyncio.to_thread(site.kubectl, "apply", "-f", "-", input=body)
 
@@ -309,7 +311,7 @@ async def an_agent(
             await process.communicate()
 
 
-async def test_a_whole_agent_is_small_and_tells_what_azure_tells(site: ControlPlane, tmp_path: Path) -> None:
+async def test_agent_process_reports_azure_events_within_its_memory_limit(site: ControlPlane, tmp_path: Path) -> None:
     clock = RealClock()
     cloud = AzureCloud(clock)
     cloud.launch("vmss_1")
@@ -339,29 +341,27 @@ async def test_a_whole_agent_is_small_and_tells_what_azure_tells(site: ControlPl
         assert b'haulout_agent_notices_written_total{cloud="azure"} ' in page.body
         assert _resident_kb(process.pid) <= MAX_KB
         process.terminate()
-        _, said = await process.communicate()
+        _, stderr = await process.communicate()
         assert process.returncode == 0
-        assert "agent stopped" in said.decode()
-        assert "WARN" not in said.decode()
+        assert "agent stopped" in stderr.decode()
+        assert "WARN" not in stderr.decode()
 
 
-async def test_an_agent_changes_a_notice_that_names_a_lifecycle_hook_but_not_the_hook(
-    site: ControlPlane, tmp_path: Path
-) -> None:
+async def test_agent_may_not_change_the_lifecycle_hook_of_a_notice(site: ControlPlane, tmp_path: Path) -> None:
     await asyncio.to_thread(
         site.kubectl, "apply", "-f", "-", input=json.dumps(a_notice_with_lifecycle_hook("aws-hooked"))
     )
     async with a_client(site, tmp_path, "n1") as client:
-        seen = merge_patch({"metadata": {"annotations": {SHOWN_BY_IMDS: "shown"}}})
-        await client.patch(MAINTENANCE_NOTICES, "aws-hooked", seen)
+        imds_annotation = merge_patch({"metadata": {"annotations": {SHOWN_BY_IMDS: "shown"}}})
+        await client.patch(MAINTENANCE_NOTICES, "aws-hooked", imds_annotation)
         for hook in ("other", None):
             change = merge_patch({"metadata": {"annotations": {LIFECYCLE_HOOK: hook}}})
             with pytest.raises((Forbidden, Invalid), match="an agent does not say which lifecycle hook"):
                 await client.patch(MAINTENANCE_NOTICES, "aws-hooked", change)
 
 
-async def test_a_whole_agent_is_small_and_tells_what_ec2_tells(site: ControlPlane, tmp_path: Path) -> None:
-    """The operator has heard of one event before; a role and a policy hold the agent, and a token its questions."""
+async def test_agent_process_reports_ec2_events_within_its_memory_limit(site: ControlPlane, tmp_path: Path) -> None:
+    """The operator has reported one event before; a role and a policy restrict the agent, and IMDS requires a token."""
     clock = RealClock()
     cloud = AwsCloud(clock, id_seed="agent")
     instance = cloud.launch()
@@ -378,8 +378,11 @@ async def test_a_whole_agent_is_small_and_tells_what_ec2_tells(site: ControlPlan
 
         async def found() -> dict[str, tuple[str, bool]]:
             listed = (await client.list(MAINTENANCE_NOTICES, fields="spec.nodeName=n1")).items
-            ours = [notice for notice in listed if notice.spec.provider_id == instance]
-            return {notice.name: (notice.spec.stage, SHOWN_BY_IMDS in notice.metadata.annotations) for notice in ours}
+            instance_notices = [notice for notice in listed if notice.spec.provider_id == instance]
+            return {
+                notice.name: (notice.spec.stage, SHOWN_BY_IMDS in notice.metadata.annotations)
+                for notice in instance_notices
+            }
 
         place = f"http://127.0.0.1:{port}{AWS_METADATA_PREFIX}/{instance}"
         process = await asyncio.create_subprocess_exec(
@@ -397,8 +400,8 @@ async def test_a_whole_agent_is_small_and_tells_what_ec2_tells(site: ControlPlan
             await eventually(clock, found, becomes=both, within=timedelta(minutes=1))
             assert _resident_kb(process.pid) <= MAX_KB
             process.terminate()
-            _, said = await process.communicate()
-            assert "WARN" not in said.decode()
+            _, stderr = await process.communicate()
+            assert "WARN" not in stderr.decode()
         finally:
             if process.returncode is None:
                 process.kill()
@@ -415,7 +418,7 @@ def _resident_kb(pid: int) -> int:
     return int(next(line for line in status_text.splitlines() if line.startswith("VmRSS:")).split()[1])
 
 
-async def test_a_token_that_is_refused_is_told(site: ControlPlane, tmp_path: Path) -> None:
+async def test_refused_token_is_unauthorized(site: ControlPlane, tmp_path: Path) -> None:
     async with a_client(site, tmp_path, "n1") as client:
         (tmp_path / "token").write_text("refused")
         with pytest.raises(Unauthorized):

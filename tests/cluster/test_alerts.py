@@ -33,17 +33,15 @@ def run_promtool_tests(
 
 
 @pytest.mark.parametrize("case", ALL, ids=lambda it: f"{it.name} {'fires' if it.labels is not None else 'is quiet'}")
-def test_an_alert_fires_when_it_should_and_tells_people_what_it_says(
-    case: AlertCase, program: Path, tmp_path: Path
-) -> None:
+def test_alert_fires_with_its_labels_and_annotations(case: AlertCase, program: Path, tmp_path: Path) -> None:
     run_promtool_tests(program, tmp_path, (case,))
 
 
-def test_no_alert_fires_while_all_is_well(program: Path, tmp_path: Path) -> None:
+def test_no_alert_fires_for_a_healthy_operator(program: Path, tmp_path: Path) -> None:
     run_promtool_tests(program, tmp_path, QUIET_CASES)
 
 
-def test_prometheus_finds_nothing_wrong_with_the_rules_of_any_package(program: Path, tmp_path: Path) -> None:
+def test_promtool_accepts_the_rules_of_every_package(program: Path, tmp_path: Path) -> None:
     monitoring = REPOSITORY / "deploy" / "kustomize" / "components" / "monitoring" / "monitoring.yaml"
     values = {"metrics": {"prometheusRule": {"enabled": True}}}
     packages = {

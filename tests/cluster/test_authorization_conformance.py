@@ -1,4 +1,4 @@
-"""Who asks and what they may: the sandbox with RBAC allows what the real server allows, and refuses with the same code.
+"""Authentication and RBAC: the sandbox allows what the real server allows, and refuses with the same code.
 
 Both get the same users, roles and bindings; then the same requests are made of both.
 """
@@ -95,7 +95,7 @@ class ComparedCluster:
         self._wait_until_authorized()
 
     def request(self, user: str, method: str, path: str, body: Any = None, **more: Any) -> RawResponse:
-        """Ask as a user."""
+        """Send a request as a user."""
         content = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
         return self.client.request(method, path, content, token=self.tokens.get(user, user), **more)
 
@@ -103,14 +103,14 @@ class ComparedCluster:
         """Post a review as a user; return what comes back."""
         group = "authentication" if kind in ("SelfSubjectReview", "TokenReview") else "authorization"
         path = f"/apis/{group}.k8s.io/v1/{kind.lower()}s"
-        said: Any = json.loads(self.request(user, "POST", path, {"spec": spec} if spec else {}, **more).body)
-        return said
+        response: Any = json.loads(self.request(user, "POST", path, {"spec": spec} if spec else {}, **more).body)
+        return response
 
     def _wait_until_authorized(self) -> None:
         """Wait until the server's authorizer, which follows its store, has seen the last of them."""
-        asked = {"user": "dave", "resourceAttributes": {"verb": "create", "resource": "pods", "namespace": "shop"}}
+        review = {"user": "dave", "resourceAttributes": {"verb": "create", "resource": "pods", "namespace": "shop"}}
         for _ in range(1000):
-            if self.review("admin", "SubjectAccessReview", asked)["status"]["allowed"]:
+            if self.review("admin", "SubjectAccessReview", review)["status"]["allowed"]:
                 return
         pytest.fail("the server does not come to see what it stored")
 
@@ -150,16 +150,16 @@ def compare(both: Both, requests: Sequence[tuple[Any, ...]], **more: Any) -> Non
     """Make the requests of both, and compare the codes of the answers."""
     differences = []
     for each in requests:
-        truth, mine = (cluster.request(*each, **more) for cluster in both)
-        if truth.code != mine.code:
-            differences.append(f"{each}\nreal:    {truth}\nsandbox: {mine}")
+        real_response, sandbox_response = (cluster.request(*each, **more) for cluster in both)
+        if real_response.code != sandbox_response.code:
+            differences.append(f"{each}\nreal:    {real_response}\nsandbox: {sandbox_response}")
     assert not differences, "\n".join(differences)
 
 
-def test_requests_are_allowed_or_refused_alike(both: Both) -> None:
+def test_requests_are_allowed_or_refused_identically(both: Both) -> None:
     one = f"{SHOP}/configmaps/one"
     reads = ("/api/v1/nodes", "/api/v1/nodes/n1", "/api/v1/nodes/n1/status", f"{SHOP}/configmaps", one, f"{SHOP}/pods")
-    odd = (
+    other_paths = (
         "/api/v1/nodes?fieldSelector=metadata.name%3Dn1",
         f"{SHOP}/configmaps?fieldSelector=metadata.name%3Done",
         f"{SHOP}/configmaps?fieldSelector=metadata.name%3Dtwo",
@@ -175,7 +175,7 @@ def test_requests_are_allowed_or_refused_alike(both: Both) -> None:
         "/apis/apps/v1",
         f"{SHOP}/secrets",
     )
-    compare(both, [(user, "GET", path) for user in (*PEOPLE, "", "admin") for path in (*reads, *odd)])
+    compare(both, [(user, "GET", path) for user in (*PEOPLE, "", "admin") for path in (*reads, *other_paths)])
     compare(both, [("dave", "GET", f"{SHOP}/secrets?watch={value}") for value in ("0", "false")])
     compare(both, [("carol", "GET", f"{SHOP}/secrets?watch={value}") for value in ("1", "true", "foo", "")])
     compare(both, [("eve", method, "/api/v1/nodes/n1") for method in ("DELETE", "PUT")])
@@ -199,7 +199,7 @@ def test_an_update_that_would_create_needs_the_create_permission(both: Both) -> 
     compare(both, [("bob", "PATCH", f"{leases}/l?dryRun=All&fieldManager=m", lease)], content_type=APPLY)
 
 
-def test_who_nobody_knows_is_turned_away(both: Both) -> None:
+def test_unknown_users_are_unauthorized_identically(both: Both) -> None:
     compare(both, [("nonsense", "GET", path) for path in ("/version", "/api/v1/nodes")])
     compare(
         both, [("", "GET", path) for path in ("/version", "/livez", "/readyz", "/healthz", "/", "/api", "/openapi/v3")]
@@ -239,13 +239,13 @@ WANTED = (
 )
 
 
-def test_taking_the_place_of_another(both: Both) -> None:
+def test_impersonation_is_allowed_or_refused_identically(both: Both) -> None:
     for wanted in WANTED:
         for user in ("admin", "eve", "bob", ""):
             compare(both, [(user, "GET", "/api/v1/nodes")], headers=wanted)
 
 
-def test_reviews_ask_the_same_policy(both: Both) -> None:
+def test_access_reviews_follow_the_same_policy(both: Both) -> None:
     questions: list[dict[str, Any]] = [
         {"verb": verb, "resource": resource, "namespace": namespace, "name": name}
         for verb in ("get", "list")
@@ -264,6 +264,8 @@ def test_reviews_ask_the_same_policy(both: Both) -> None:
         {"user": "system:serviceaccount:shop:robot"},
     )
     for named in subjects:
-        asked = named | {"resourceAttributes": {"verb": "list", "resource": "pods", "namespace": "shop"}}
-        truth, mine = (item.review("admin", "SubjectAccessReview", asked)["status"]["allowed"] for item in both)
-        assert truth == mine, named
+        review = named | {"resourceAttributes": {"verb": "list", "resource": "pods", "namespace": "shop"}}
+        real_answer, sandbox_answer = (
+            item.review("admin", "SubjectAccessReview", review)["status"]["allowed"] for item in both
+        )
+        assert real_answer == sandbox_answer, named

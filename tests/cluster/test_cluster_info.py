@@ -35,7 +35,7 @@ def as_user(control_plane: ControlPlane, namespace: str, _: Path) -> Path:
     return control_plane.kubeconfig(f"alice@{namespace}", groups=["ops"], namespace=namespace)
 
 
-def test_an_admin_has_everything(control_plane: ControlPlane) -> None:
+def test_admin_has_all_permissions(control_plane: ControlPlane) -> None:
     done = cluster_info(control_plane.kubeconfig())
 
     assert (done.returncode, done.stderr) == (0, "")
@@ -44,7 +44,7 @@ def test_an_admin_has_everything(control_plane: ControlPlane) -> None:
 
 
 @pytest.mark.parametrize("identity", [as_user, as_service_account])
-def test_what_is_granted_is_what_was_missing(
+def test_printed_grant_gives_the_missing_permissions(
     control_plane: ControlPlane,
     namespace: str,
     tmp_path: Path,

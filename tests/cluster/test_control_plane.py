@@ -1,4 +1,4 @@
-"""The control plane that the other tests here stand on does what it promises."""
+"""The control plane of the tests works as documented."""
 
 import json
 import signal
@@ -16,11 +16,11 @@ from controlplane import ControlPlane, ControlPlaneError
 from controlplane.build import KUBERNETES
 
 
-def test_the_server_is_the_version_we_test_against(control_plane: ControlPlane) -> None:
+def test_server_has_the_tested_version(control_plane: ControlPlane) -> None:
     assert control_plane.request("GET", "/version").json()["gitVersion"] == KUBERNETES
 
 
-def test_a_killed_server_comes_back_at_its_address_with_its_data(control_plane: ControlPlane, namespace: str) -> None:
+def test_killed_server_restarts_at_its_address_with_its_data(control_plane: ControlPlane, namespace: str) -> None:
     kubeconfig = control_plane.kubeconfig()
     control_plane.kubectl("create", "configmap", "kept", "-n", namespace, "--from-literal=a=b")
     control_plane.kill_apiserver()
@@ -32,12 +32,12 @@ def test_a_killed_server_comes_back_at_its_address_with_its_data(control_plane: 
     assert control_plane.kubeconfig() == kubeconfig
 
 
-def test_a_restarted_server_serves_again(control_plane: ControlPlane, namespace: str) -> None:
+def test_restarted_server_serves_requests(control_plane: ControlPlane, namespace: str) -> None:
     control_plane.restart_apiserver()
     assert control_plane.request("GET", f"/api/v1/namespaces/{namespace}").status == 200
 
 
-def test_a_paused_server_does_not_answer_until_it_is_resumed(control_plane: ControlPlane) -> None:
+def test_paused_server_answers_only_after_it_is_resumed(control_plane: ControlPlane) -> None:
     control_plane.pause_apiserver()
     try:
         with pytest.raises(TimeoutError):
@@ -47,17 +47,17 @@ def test_a_paused_server_does_not_answer_until_it_is_resumed(control_plane: Cont
     assert control_plane.request("GET", "/version").status == 200
 
 
-def test_a_watch_from_before_history_was_forgotten_is_told_410(control_plane: ControlPlane, namespace: str) -> None:
-    seen = control_plane.request("GET", f"/api/v1/namespaces/{namespace}").json()["metadata"]["resourceVersion"]
+def test_watch_from_an_expired_resource_version_is_answered_410(control_plane: ControlPlane, namespace: str) -> None:
+    old_version = control_plane.request("GET", f"/api/v1/namespaces/{namespace}").json()["metadata"]["resourceVersion"]
     control_plane.compact()
-    assert _watch_from(control_plane, seen) == [], "compaction alone must not end a watch: the server remembers"
+    assert _watch_from(control_plane, old_version) == [], "compaction alone must not end a watch: the server remembers"
     control_plane.expire_history()
-    (event,) = _watch_from(control_plane, seen)
+    (event,) = _watch_from(control_plane, old_version)
     assert event["type"] == "ERROR"
     assert event["object"]["code"] == 410
 
 
-def test_a_list_continued_after_history_was_forgotten_is_told_410(control_plane: ControlPlane, namespace: str) -> None:
+def test_list_continued_after_expiry_is_answered_410(control_plane: ControlPlane, namespace: str) -> None:
     configmaps = f"/api/v1/namespaces/{namespace}/configmaps"
     for name in ("a", "b"):
         control_plane.request("POST", configmaps, {"metadata": {"name": name}})
@@ -67,32 +67,30 @@ def test_a_list_continued_after_history_was_forgotten_is_told_410(control_plane:
     assert control_plane.request("GET", f"{configmaps}?limit=1&continue={page['metadata']['continue']}").status == 410
 
 
-def test_a_user_with_a_client_certificate_is_known_by_name_and_groups(control_plane: ControlPlane) -> None:
-    said = control_plane.kubectl("auth", "whoami", "-o", "json", user="erin", groups=("deck", "engine"))
-    who = json.loads(said.stdout)["status"]["userInfo"]
-    assert who["username"] == "erin"
-    assert {"deck", "engine"} <= set(who["groups"])
+def test_client_certificate_gives_user_name_and_groups(control_plane: ControlPlane) -> None:
+    output = control_plane.kubectl("auth", "whoami", "-o", "json", user="erin", groups=("deck", "engine"))
+    user_info = json.loads(output.stdout)["status"]["userInfo"]
+    assert user_info["username"] == "erin"
+    assert {"deck", "engine"} <= set(user_info["groups"])
 
 
-def test_a_user_may_do_only_what_was_granted(control_plane: ControlPlane) -> None:
+def test_user_has_only_granted_permissions(control_plane: ControlPlane) -> None:
     refused = control_plane.kubectl("get", "nodes", user="stowaway", groups=(), check=False)
     assert "forbidden" in refused.stderr
     with pytest.raises(ControlPlaneError, match="forbidden"):
         control_plane.kubectl("get", "nodes", user="stowaway", groups=())
 
 
-def test_a_user_with_a_token_is_known_by_name_and_groups(control_plane: ControlPlane) -> None:
+def test_token_gives_user_name_and_groups(control_plane: ControlPlane) -> None:
     with ControlPlane(control_plane.assets, users={"robin": ("deck", "engine")}) as other:
         review = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
         path = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
-        who = other.request("POST", path, review, user="robin").json()["status"]["userInfo"]
-    assert who["username"] == "robin"
-    assert {"deck", "engine"} <= set(who["groups"])
+        user_info = other.request("POST", path, review, user="robin").json()["status"]["userInfo"]
+    assert user_info["username"] == "robin"
+    assert {"deck", "engine"} <= set(user_info["groups"])
 
 
-def test_with_controllers_a_deployment_gets_its_pod_and_the_pod_a_node(
-    control_plane: ControlPlane, namespace: str
-) -> None:
+def test_controllers_and_scheduler_run_a_deployment(control_plane: ControlPlane, namespace: str) -> None:
     node = _create_node(control_plane, name=namespace)
     control_plane.start_controllers(("*", "-node-lifecycle-controller"))
     try:
@@ -107,7 +105,7 @@ def test_with_controllers_a_deployment_gets_its_pod_and_the_pod_a_node(
     assert [pod["spec"]["nodeName"] for pod in pods] == [node]
 
 
-def test_a_server_that_does_not_start_shows_its_last_words(control_plane: ControlPlane) -> None:
+def test_server_that_does_not_start_reports_its_last_log_lines(control_plane: ControlPlane) -> None:
     broken = ControlPlane(control_plane.assets, apiserver_flags=["--no-such-flag"])
     with pytest.raises(ControlPlaneError, match=r"kube-apiserver ended.*\n.*no-such-flag"):
         broken.start()
@@ -116,7 +114,9 @@ def test_a_server_that_does_not_start_shows_its_last_words(control_plane: Contro
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-def test_nothing_outlives_the_process_that_started_it(control_plane: ControlPlane, number: signal.Signals) -> None:
+def test_control_plane_ends_with_the_process_that_started_it(
+    control_plane: ControlPlane, number: signal.Signals
+) -> None:
     """Reading to the end waits for all who hold the other end: the process, and the guardian that cleans up."""
     tests = Path(controlplane.__file__).parents[1]
     command = [sys.executable, "-m", "controlplane", "run"]
@@ -132,7 +132,7 @@ def test_nothing_outlives_the_process_that_started_it(control_plane: ControlPlan
 
 
 def _watch_from(cluster: ControlPlane, resource_version: str) -> list[dict[str, Any]]:
-    """Return the events that are there to be had at once."""
+    """Return the events that are available at once."""
     query = f"watch=1&resourceVersion={resource_version}&timeoutSeconds=1&fieldSelector=metadata.name=nobody"
     answer = cluster.request("GET", f"/api/v1/namespaces?{query}")
     return [json.loads(line) for line in answer.body.splitlines()]

@@ -1,4 +1,4 @@
-"""What the cookbook has to be applied to a cluster is what a cluster takes."""
+"""The manifests of the cookbook are accepted by a cluster."""
 
 from pathlib import Path
 
@@ -7,7 +7,7 @@ from controlplane import ControlPlane
 AGENT = Path(__file__).parents[2] / "examples" / "cookbook" / "kernel-reboot-agent.yaml"
 
 
-def test_the_agent_that_reboots_is_taken_without_a_warning(control_plane: ControlPlane) -> None:
-    said = control_plane.kubectl("apply", "--dry-run=server", "-f", str(AGENT))
-    assert (said.returncode, said.stderr) == (0, "")
-    assert "daemonset.apps/reboot-agent created (server dry run)" in said.stdout
+def test_reboot_agent_manifest_is_accepted_without_warnings(control_plane: ControlPlane) -> None:
+    output = control_plane.kubectl("apply", "--dry-run=server", "-f", str(AGENT))
+    assert (output.returncode, output.stderr) == (0, "")
+    assert "daemonset.apps/reboot-agent created (server dry run)" in output.stdout

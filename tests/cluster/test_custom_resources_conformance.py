@@ -1,4 +1,4 @@
-"""The sandbox takes and refuses the same custom resources as the real server. Their words may differ."""
+"""The sandbox accepts and refuses the same custom resources as the real server. Messages may differ."""
 
 import asyncio
 from collections.abc import Iterator
@@ -125,15 +125,15 @@ def own_control_plane() -> Iterator[ControlPlane]:
 
 
 @pytest.mark.real_time
-async def test_the_same_custom_resources_are_taken(own_control_plane: ControlPlane) -> None:
+async def test_same_custom_resources_are_accepted(own_control_plane: ControlPlane) -> None:
     clock = RealClock()
     real = HttpTransport(config.load(kubeconfig=str(own_control_plane.kubeconfig())), clock=clock)
     servers = (real, ApiServer(clock).transport("admin"))
     try:
         for definition in (*OURS, VALUE_CRD, RULE_CRD, DEFAULT_CRD):
             for server in servers:
-                code, said = await request_json(server, "POST", DEFINITIONS, definition)
-                assert code == 201, said
+                code, response = await request_json(server, "POST", DEFINITIONS, definition)
+                assert code == 201, response
         for server in servers:
             for definition in (*OURS, VALUE_CRD, RULE_CRD, DEFAULT_CRD):
                 await eventually(clock, partial(is_served, server, definition))

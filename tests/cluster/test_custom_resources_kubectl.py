@@ -1,4 +1,4 @@
-"""What kubectl shows of custom resources in the sandbox is what it shows of those on the real server."""
+"""kubectl prints the same about custom resources on the sandbox and on the real server."""
 
 import asyncio
 import json
@@ -128,8 +128,10 @@ def comparable(text: str) -> str:
     return text
 
 
-async def test_kubectl_shows_the_same_of_custom_resources(kubectls: tuple[Kubectl, Kubectl]) -> None:
+async def test_kubectl_output_for_custom_resources_is_identical(kubectls: tuple[Kubectl, Kubectl]) -> None:
     for command in COMMANDS.strip().splitlines():
-        theirs, ours = await asyncio.gather(*(kubectl.run_until_published(*command.split()) for kubectl in kubectls))
-        assert comparable(ours.out) == comparable(theirs.out), command
-        assert ours.code == theirs.code, command
+        real_result, sandbox_result = await asyncio.gather(
+            *(kubectl.run_until_published(*command.split()) for kubectl in kubectls)
+        )
+        assert comparable(sandbox_result.out) == comparable(real_result.out), command
+        assert sandbox_result.code == real_result.code, command

@@ -39,7 +39,7 @@ SAME_ORIGIN = {"Sec-Fetch-Site": "same-origin"}
 
 @pytest.fixture(scope="module")
 def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[ControlPlane, Path]]:
-    """Run one of its own, which writes down who did what: roles and their names are the cluster's."""
+    """Run a control plane of its own with an audit log, because the names of roles are cluster-wide."""
     folder = tmp_path_factory.mktemp("audit")
     (folder / "policy.yaml").write_text(yaml.safe_dump(POLICY))
     flags = [f"--audit-policy-file={folder / 'policy.yaml'}", f"--audit-log-path={folder / 'log'}"]
@@ -57,7 +57,7 @@ def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[ControlPla
 
 
 def manifests(acts: str, *kinds: str) -> str:
-    """Return what is applied, of these kinds if any are named; but for the webhook, which nobody would answer here."""
+    """Return the manifests, of these kinds if any are named, without the webhook, which nothing serves here."""
     options = ["--image", "example/haulout", "--dashboard-auth", "proxy", "--dashboard-actions", acts]
     command = [sys.executable, "-m", "haulout", "manifests", *options]
     printed = yaml.safe_load_all(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
@@ -66,7 +66,7 @@ def manifests(acts: str, *kinds: str) -> str:
 
 
 class Dashboard:
-    """What people ask."""
+    """The API of the dashboard, as users call it."""
 
     def __init__(self, session: aiohttp.ClientSession, port: int) -> None:
         self._session = session
@@ -75,7 +75,7 @@ class Dashboard:
     async def request(
         self, path: str, token: str = "", act: RawObject | None = None, *, proxy_user: str = ""
     ) -> tuple[int, Any]:
-        """Ask, or have something done: with a token, or as the proxy in front names somebody."""
+        """Send a request or an action, with a token or with the user header of a proxy."""
         method = "GET" if act is None else "POST"
         headers = (
             {"X-Forwarded-User": proxy_user, **SAME_ORIGIN} if proxy_user else {"Authorization": f"Bearer {token}"}
@@ -88,7 +88,7 @@ class Dashboard:
             return answer.status, await answer.json()
 
     async def allowed_actions(self, token: str) -> tuple[bool, list[str]]:
-        """Return whether somebody may look, and what they may do."""
+        """Return whether a user may read, and the allowed actions."""
         _, session = await self.request("/session", token)
         return session.get("mayRead", False), session.get("actions", [])
 
@@ -111,8 +111,8 @@ async def serve_dashboard(
             identity="x_1",
             access=access,
         )
-        async with serving as port, aiohttp.ClientSession() as asking:
-            yield Dashboard(asking, port)
+        async with serving as port, aiohttp.ClientSession() as http_session:
+            yield Dashboard(http_session, port)
 
 
 def token_of(plane: ControlPlane, account: str) -> str:
@@ -120,7 +120,7 @@ def token_of(plane: ControlPlane, account: str) -> str:
 
 
 def audit_entries(log: Path, resource: str, verb: str) -> list[tuple[str, str, int]]:
-    """Return who did something to objects of a kind, in whose name, and with what status."""
+    """Return user, impersonated user and status of the requests for objects of a kind."""
     lines = [json.loads(line) for line in log.read_text().splitlines()]
     return [
         (
@@ -135,7 +135,7 @@ def audit_entries(log: Path, resource: str, verb: str) -> list[tuple[str, str, i
     ]
 
 
-async def test_the_api_server_decides_who_looks_and_who_acts_and_writes_down_who_it_was(
+async def test_api_server_authorizes_reads_and_actions_and_audits_the_user(
     plane: tuple[ControlPlane, Path], tmp_path: Path
 ) -> None:
     cluster, log = plane
@@ -172,15 +172,15 @@ async def test_the_api_server_decides_who_looks_and_who_acts_and_writes_down_who
         ("olga", "created"),
         (ROBOT, "cancelled"),
     ]
-    told = cluster.kubectl("get", "events", "-n", "default", "-o", "jsonpath={.items[*].message}").stdout
+    event_messages = cluster.kubectl("get", "events", "-n", "default", "-o", "jsonpath={.items[*].message}").stdout
     assert (
         "olga, from the dashboard: Created NodeMaintenance n1: node n1 is cordoned and drained within the budget."
-        in told
+        in event_messages
     )
 
 
 @pytest.mark.parametrize("acts", ["constrained", "unrestricted"])
-async def test_people_whom_a_proxy_names_act_by_an_account_that_only_impersonates(
+async def test_proxy_users_act_through_the_impersonation_account(
     plane: tuple[ControlPlane, Path], tmp_path: Path, acts: str
 ) -> None:
     cluster, log = plane
@@ -203,12 +203,12 @@ async def test_people_whom_a_proxy_names_act_by_an_account_that_only_impersonate
 
 
 @pytest.mark.parametrize("acts", ["constrained", "unrestricted"])
-def test_the_operators_own_credentials_cannot_impersonate(plane: tuple[ControlPlane, Path], acts: str) -> None:
+def test_operator_credentials_may_not_impersonate(plane: tuple[ControlPlane, Path], acts: str) -> None:
     cluster, _ = plane
     cluster.kubectl("apply", "-f", "-", input=manifests(acts, "ClusterRole", "ClusterRoleBinding", "ServiceAccount"))
-    tried = ("get", "nodes", "--as=olga", f"--token={token_of(cluster, 'haulout')}")
+    arguments = ("get", "nodes", "--as=olga", f"--token={token_of(cluster, 'haulout')}")
     server = ("--kubeconfig=/dev/null", f"--server={cluster.server}", "--insecure-skip-tls-verify")
-    done = cluster.kubectl(*tried, *server, check=False)
+    done = cluster.kubectl(*arguments, *server, check=False)
     assert done.returncode == 1
     assert f'User "{OPERATOR}" cannot impersonate' in done.stderr
     tokens = ("create", "serviceaccounts/haulout", "--subresource=token", "-n", "haulout", f"--as={OPERATOR}")

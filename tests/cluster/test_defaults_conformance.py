@@ -42,48 +42,50 @@ def _kind(obj: JsonObject) -> Kind:
         for group in (samples.PODS, samples.WORKLOADS, samples.CONFIGURATION, samples.NETWORK, samples.CLUSTER)
     ],
 )
-def test_new_objects_show_the_same(control_plane: ControlPlane, namespace: str, group: tuple[JsonObject, ...]) -> None:
+def test_new_objects_have_identical_defaults(
+    control_plane: ControlPlane, namespace: str, group: tuple[JsonObject, ...]
+) -> None:
     def real(method: str, path: str, body: Any) -> tuple[int, Any]:
         answer = control_plane.request(method, path, body)
         return answer.status, answer.json()
 
-    told = {_title(item): _run_scenario(real, item, namespace) for item in group}
-    assert asyncio.run(_in_memory(group, namespace)) == told
+    expected = {_title(item): _run_scenario(real, item, namespace) for item in group}
+    assert asyncio.run(_in_memory(group, namespace)) == expected
 
 
 async def _in_memory(group: tuple[JsonObject, ...], namespace: str) -> dict[str, Any]:
     transport = ApiServer(VirtualClock(), namespaces=[namespace]).transport()
 
-    def ask(method: str, path: str, body: Any) -> tuple[int, Any]:
+    def send_request(method: str, path: str, body: Any) -> tuple[int, Any]:
         content = None if body is None else msgspec.json.encode(body)
         answer = transport._server.handle(Request(method=method, path=path, body=content), user=transport.user)
         return answer.status, msgspec.json.decode(answer.body)  # type: ignore[union-attr]  # no watch
 
-    return {_title(item): _run_scenario(ask, item, namespace) for item in group}
+    return {_title(item): _run_scenario(send_request, item, namespace) for item in group}
 
 
 def _title(obj: JsonObject) -> str:
     return f"{obj['kind']} {obj['metadata']['name']}"
 
 
-def _run_scenario(ask: SendRequest, obj: JsonObject, namespace: str) -> list[Any]:
+def _run_scenario(send_request: SendRequest, obj: JsonObject, namespace: str) -> list[Any]:
     """Create an object, relabel it without a version, put another that is not there, delete: return all answers."""
     kind = _kind(obj)
     path = kind.path(kind.key(namespace, obj["metadata"]["name"]))
     parent = path.rpartition("/")[0]
-    code, made = ask("POST", parent, obj)
+    code, made = send_request("POST", parent, obj)
     if code != 201:
         return [code, made]
     changed = copy.deepcopy(made)
     changed["metadata"] |= {"labels": {"new": "label"}, "resourceVersion": ""}
-    updated, again = ask("PUT", path, changed)
+    updated, again = send_request("PUT", path, changed)
     absent = copy.deepcopy(obj)
     absent["metadata"]["name"] = "absent.example.com" if kind.plural == "csidrivers" else "absent"
-    put, _ = ask("PUT", f"{parent}/{absent['metadata']['name']}", absent)
+    put, _ = send_request("PUT", f"{parent}/{absent['metadata']['name']}", absent)
     if put == 201:
-        ask("DELETE", f"{parent}/absent", None)
+        send_request("DELETE", f"{parent}/absent", None)
     # Jobs and ReplicationControllers orphan their pods unless told otherwise, which is somebody else's task here.
-    deleted, last = ask("DELETE", path, {"gracePeriodSeconds": 0, "propagationPolicy": "Background"})
+    deleted, last = send_request("DELETE", path, {"gracePeriodSeconds": 0, "propagationPolicy": "Background"})
     return [_stable_fields(made), updated, _stable_fields(again), put, deleted, last["kind"]]
 
 

@@ -1,4 +1,4 @@
-"""Discovery on a real cluster: both ways to ask tell the same."""
+"""Discovery on a real cluster: both formats have the same content."""
 
 import random
 
@@ -24,7 +24,7 @@ async def discovered(control_plane: ControlPlane, clock: Clock) -> Discovery:
 
 
 @pytest.mark.real_time
-async def test_what_the_operator_works_with_is_served(control_plane: ControlPlane, clock: Clock) -> None:
+async def test_discovery_finds_the_resources_of_the_operator(control_plane: ControlPlane, clock: Clock) -> None:
     found = await discovered(control_plane, clock)
 
     assert all(found.serves(resource) for resource in (NODES, PODS, LEASES, EVENTS))
@@ -36,7 +36,7 @@ async def test_what_the_operator_works_with_is_served(control_plane: ControlPlan
 
 
 @pytest.mark.real_time
-async def test_the_documents_of_older_servers_tell_the_same(
+async def test_legacy_discovery_has_the_same_content(
     control_plane: ControlPlane, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     new = await discovered(control_plane, clock)

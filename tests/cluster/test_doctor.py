@@ -1,4 +1,4 @@
-"""`haulout doctor` on a real cluster, where kubectl made the mess, by people with more and fewer permissions."""
+"""`haulout doctor` on a real cluster with leftovers made by kubectl, by users with more and fewer permissions."""
 
 import json
 import os
@@ -39,7 +39,7 @@ def findings_about_node(done: subprocess.CompletedProcess[str]) -> list[dict[str
 
 @pytest.fixture(autouse=True)
 def orphaned_node(control_plane: ControlPlane) -> Iterator[None]:
-    """Have a node that is held for nobody."""
+    """Create a node that is held for a deleted owner."""
     body = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE}}
     control_plane.kubectl("create", "-f", "-", input=json.dumps(body))
     control_plane.kubectl("cordon", NODE)
@@ -52,16 +52,16 @@ def orphaned_node(control_plane: ControlPlane) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("mark", ["held", "removed", "{", "{}"])
-def test_a_node_that_nobody_holds_is_found_and_repaired(
+def test_orphaned_node_is_found_and_repaired(
     control_plane: ControlPlane, namespace: str, tmp_path: Path, mark: str
 ) -> None:
     if mark != "held":
         text = f"{CORDON_ANNOTATION}-" if mark == "removed" else f"{CORDON_ANNOTATION}={mark}"
         control_plane.kubectl("annotate", "--overwrite", "node", NODE, text)
     admin = control_plane.kubeconfig(f"root@{namespace}", groups=["system:masters"], namespace=namespace)
-    shown = run_doctor(admin, tmp_path, "-o", "json")
-    assert shown.returncode == 1
-    found = findings_about_node(shown)
+    result = run_doctor(admin, tmp_path, "-o", "json")
+    assert result.returncode == 1
+    found = findings_about_node(result)
     assert found
     assert all(taint["repaired"] is None and taint["remedy"] for taint in found)
     assert node(control_plane)["spec"]["unschedulable"], "nobody asked for a repair"
@@ -74,7 +74,7 @@ def test_a_node_that_nobody_holds_is_found_and_repaired(
     assert findings_about_node(run_doctor(admin, tmp_path, "-o", "json")) == []
 
 
-def test_nothing_is_changed_without_a_terminal_or_yes(
+def test_repair_without_a_terminal_or_yes_changes_nothing(
     control_plane: ControlPlane, namespace: str, tmp_path: Path
 ) -> None:
     admin = control_plane.kubeconfig(f"root@{namespace}", groups=["system:masters"], namespace=namespace)
@@ -84,7 +84,7 @@ def test_nothing_is_changed_without_a_terminal_or_yes(
     assert node(control_plane)["spec"]["unschedulable"]
 
 
-def test_who_may_only_see_nodes_is_told_what_was_not_checked_and_may_not_repair(
+def test_user_with_read_access_to_nodes_gets_a_list_of_unchecked_parts_and_may_not_repair(
     control_plane: ControlPlane, namespace: str, tmp_path: Path
 ) -> None:
     name, role = f"eve@{namespace}", f"sees-nodes-{namespace}"
@@ -97,8 +97,8 @@ def test_who_may_only_see_nodes_is_told_what_was_not_checked_and_may_not_repair(
     finally:
         control_plane.kubectl("delete", "clusterrolebinding,clusterrole", role)
     assert done.returncode == 1
-    told = json.loads(done.stdout)
-    assert any("slots" in item for item in told["notChecked"])
+    document = json.loads(done.stdout)
+    assert any("slots" in item for item in document["notChecked"])
     found = findings_about_node(done)
     assert [item["problem"] for item in found] == [f"{CORDON_ANNOTATION} without an owner"], (
         "who orders is not known, so the taint stays"

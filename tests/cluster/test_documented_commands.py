@@ -18,7 +18,7 @@ from support.docs.page_commands import Shell
 from support.docs.repository_clone import a_shell, create_maintenance, delete_webhook, install, page_text
 from support.servers.sandbox_process import SandboxProcess, running_sandbox
 
-# Nodes of the pages, and those that stand for them: each may be drained.
+# Nodes of the pages, and their substitutes, each of which may be drained.
 SUBSTITUTIONS = {
     "REGISTRY/haulout:TAG": "registry.example.com/haulout:1",
     "…": "example",
@@ -29,7 +29,7 @@ SUBSTITUTIONS = {
     "gpu1": "large-01",
     "oci-e1": "e1",
 }
-# What a reader may have, and this machine may lack.
+# Programs that this machine may lack.
 FOREIGN = ("curl", "jq")
 ENDLESS = re.compile(r"^haulout (run|maintenance-controller)|^make run")
 
@@ -47,7 +47,7 @@ RUN = [it for it in all_documented_commands() if not (it.is_followed or it.is_sy
 
 
 @pytest.mark.parametrize("name", sorted({it.page for it in RUN}))
-def test_commands_in_the_text_work(
+def test_documented_commands_succeed(
     name: str, docs_sandbox: SandboxProcess, control_plane: ControlPlane, tmp_path: Path
 ) -> None:
     shell = a_shell(tmp_path, control_plane, kubeconfig=docs_sandbox.kubeconfig)
@@ -58,7 +58,7 @@ def test_commands_in_the_text_work(
 
 
 def prepare(shell: Shell, name: str) -> None:
-    """Have what a page speaks of, whatever the page before has done."""
+    """Create the objects that a page mentions, whatever the page before has done."""
     if any("-n haulout" in item.text or "clusterrole" in item.text for item in RUN if item.page == name):
         install(shell)
     else:
@@ -95,7 +95,7 @@ spec: {nodeName: general-13, source: people, kind: Reboot, start: "2040-01-01T00
 
 
 def run(shell: Shell, command: DocumentedCommand, docs_sandbox: SandboxProcess) -> None:
-    """Run a command; what goes on for ever is ended when it has said something."""
+    """Run a command; an endless one is stopped after its first output."""
     text = command.text
     if any(re.search(rf"\b{item} ", text) and not shutil.which(item) for item in FOREIGN):
         return

@@ -1,4 +1,4 @@
-"""Pages that tell a story are followed from top to end, as a reader does it, with what they show."""
+"""Walkthrough pages are followed from start to end, and their output is compared."""
 
 from pathlib import Path
 
@@ -13,13 +13,11 @@ pytestmark = pytest.mark.real_time
 
 
 @pytest.mark.parametrize("name", ["docs/tutorials/quickstart.md", "docs/how-to/drain-a-node.md"])
-def test_a_page_that_begins_with_nothing_is_followed_to_its_end(
-    name: str, control_plane: ControlPlane, tmp_path: Path
-) -> None:
+def test_self_contained_page_is_followed_to_its_end(name: str, control_plane: ControlPlane, tmp_path: Path) -> None:
     Reader(a_shell(tmp_path, control_plane)).follow(page_text(name))
 
 
-def test_the_pages_about_operations_are_followed(control_plane: ControlPlane, tmp_path: Path) -> None:
+def test_operations_pages_are_followed(control_plane: ControlPlane, tmp_path: Path) -> None:
     (tmp_path / "home").mkdir()
     with running_sandbox(tmp_path / "home") as running:
         shell = a_shell(tmp_path, control_plane, kubeconfig=running.kubeconfig)

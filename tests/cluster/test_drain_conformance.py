@@ -21,7 +21,7 @@ FLAGS = ["--ignore-daemonsets", "--delete-emptydir-data", "--force"]
 
 
 class CommandOutput(NamedTuple):
-    """What a command came to, without names that differ."""
+    """The exit code and the output of a command, without names that differ."""
 
     code: int
     out: list[str]
@@ -39,13 +39,13 @@ class DrainCase:
 
 @pytest.fixture(scope="module")
 def control_plane() -> Iterator[ControlPlane]:
-    """Run a control plane of our own: nodes are everybody's."""
+    """Run a control plane of our own, because nodes are cluster-scoped."""
     with ControlPlane() as alone:
         yield alone
 
 
 class ComparedDrains:
-    """Sets up a case for both, and has both work on it."""
+    """Sets up a case for both tools, and runs both."""
 
     def __init__(self, control_plane: ControlPlane, name: str, capsys: pytest.CaptureFixture[str]) -> None:
         self.control_plane = control_plane
@@ -53,13 +53,13 @@ class ComparedDrains:
         self._capsys = capsys
 
     def request(self, method: str, path: str, body: Any = None, **more: Any) -> Any:
-        """Ask the server for something that it must grant."""
+        """Send a request that must succeed."""
         answer = self.control_plane.request(method, path, body, **more)
         assert answer.status < 300, (path, answer.body)
         return answer.json()
 
     def set_up(self, tool: str, case: DrainCase) -> None:
-        """Make the node, the namespace and what is in it."""
+        """Create the node, the namespace and its objects."""
         name = f"{tool}-{self.name}"
         self.request("POST", "/api/v1/nodes", {"metadata": {"name": name, "labels": {"case": name}}})
         self.request("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
@@ -121,23 +121,23 @@ class ComparedDrains:
         return CommandOutput(code, sorted(texts[0].splitlines()), texts[1].splitlines())
 
     def drain_with_both(self, case: DrainCase) -> tuple[CommandOutput, CommandOutput]:
-        """Return what kubectl and Haulout say of the same."""
-        for who in (KUBECTL, HAULOUT):
-            self.set_up(who, case)
-        theirs = self.kubectl("drain", f"{KUBECTL}-{self.name}", *case.args)
-        ours = self.haulout("drain", f"{HAULOUT}-{self.name}", *case.args)
+        """Return the outputs of kubectl and Haulout for the same case."""
+        for tool in (KUBECTL, HAULOUT):
+            self.set_up(tool, case)
+        kubectl_result = self.kubectl("drain", f"{KUBECTL}-{self.name}", *case.args)
+        haulout_result = self.haulout("drain", f"{HAULOUT}-{self.name}", *case.args)
         assert self.pods_of(KUBECTL) == self.pods_of(HAULOUT)
         assert self.is_cordoned(KUBECTL) == self.is_cordoned(HAULOUT)
-        return theirs, ours
+        return kubectl_result, haulout_result
 
-    def pods_of(self, who: str) -> list[str]:
+    def pods_of(self, tool: str) -> list[str]:
         """Return the names of the pods that are left."""
-        items = self.request("GET", f"/api/v1/namespaces/{who}-{self.name}/pods")["items"]
+        items = self.request("GET", f"/api/v1/namespaces/{tool}-{self.name}/pods")["items"]
         return [item["metadata"]["name"] for item in items]
 
-    def is_cordoned(self, who: str) -> bool:
+    def is_cordoned(self, tool: str) -> bool:
         """Tell whether a node is cordoned."""
-        return bool(self.request("GET", f"/api/v1/nodes/{who}-{self.name}")["spec"].get("unschedulable"))
+        return bool(self.request("GET", f"/api/v1/nodes/{tool}-{self.name}")["spec"].get("unschedulable"))
 
 
 _MERGE = "application/merge-patch+json"
@@ -146,7 +146,7 @@ ComparedDrainsFactory = Callable[[str], ComparedDrains]
 
 @pytest.fixture
 def world(control_plane: ControlPlane, capsys: pytest.CaptureFixture[str]) -> ComparedDrainsFactory:
-    """Return how to have a world of a name."""
+    """Return a factory of compared drains by name."""
     return lambda name: ComparedDrains(control_plane, name, capsys)
 
 
@@ -179,9 +179,9 @@ SAME_CASES = {
 
 
 @pytest.mark.parametrize("name", SAME_CASES)
-def test_what_kubectl_says_is_said(world: ComparedDrainsFactory, name: str) -> None:
-    theirs, ours = world(name).drain_with_both(SAME_CASES[name])
-    assert ours == theirs
+def test_drain_output_matches_kubectl(world: ComparedDrainsFactory, name: str) -> None:
+    kubectl_result, haulout_result = world(name).drain_with_both(SAME_CASES[name])
+    assert haulout_result == kubectl_result
 
 
 DIFFERENT_CASES = {
@@ -201,76 +201,80 @@ DIFFERENT_CASES = {
 
 
 @pytest.mark.parametrize("name", DIFFERENT_CASES)
-def test_all_warnings_of_a_pod_are_told(world: ComparedDrainsFactory, name: str) -> None:
-    """Of one pod kubectl tells at most what the last of its rules says."""
+def test_all_warnings_of_a_pod_are_printed(world: ComparedDrainsFactory, name: str) -> None:
+    """At most the warning of the last matching rule of a pod is printed by kubectl."""
     case, warning = DIFFERENT_CASES[name]
-    theirs, ours = world(name).drain_with_both(case)
-    assert (ours.code, ours.out) == (theirs.code, theirs.out)
-    assert ours.err == [f"Warning: {warning}"]
-    assert all(line.removeprefix("Warning: ") in ours.err[0] for line in theirs.err)
+    kubectl_result, haulout_result = world(name).drain_with_both(case)
+    assert (haulout_result.code, haulout_result.out) == (kubectl_result.code, kubectl_result.out)
+    assert haulout_result.err == [f"Warning: {warning}"]
+    assert all(line.removeprefix("Warning: ") in haulout_result.err[0] for line in kubectl_result.err)
 
 
-def test_a_budget_that_never_gives_way_ends_in_the_same_errors(world: ComparedDrainsFactory) -> None:
+def test_permanently_exhausted_disruption_budget_ends_in_the_same_errors(world: ComparedDrainsFactory) -> None:
     guarded = {"owner": RS, "labels": {"guarded": "yes"}}
-    theirs, ours = world("blocked").drain_with_both(
+    kubectl_result, haulout_result = world("blocked").drain_with_both(
         DrainCase({"a": guarded, "b": {"owner": RS}}, ["--timeout=1s"], ("one",))
     )
-    assert ours.code == theirs.code == 1
-    assert set(ours.out) == set(theirs.out)
+    assert haulout_result.code == kubectl_result.code == 1
+    assert set(haulout_result.out) == set(kubectl_result.out)
     retried = re.compile(r"(.* \(will retry after )\w+(\): Cannot evict pod .* budget\.).*")
-    said = [retried.sub(r"\1\2", line) for line in ours.err]
-    assert [line for line in said if not line.startswith("  ")] == [retried.sub(r"\1\2", line) for line in theirs.err]
-    assert any("PodDisruptionBudget X/one needs 1 healthy pods and has 1" in line for line in ours.err)
+    lines = [retried.sub(r"\1\2", line) for line in haulout_result.err]
+    assert [line for line in lines if not line.startswith("  ")] == [
+        retried.sub(r"\1\2", line) for line in kubectl_result.err
+    ]
+    assert any("PodDisruptionBudget X/one needs 1 healthy pods and has 1" in line for line in haulout_result.err)
 
 
-def test_a_pod_under_two_budgets_does_not_stop_the_others(world: ComparedDrainsFactory) -> None:
+def test_pod_under_two_disruption_budgets_does_not_stop_the_others(world: ComparedDrainsFactory) -> None:
     guarded = {"owner": RS, "labels": {"guarded": "yes"}}
-    theirs, ours = world("several").drain_with_both(DrainCase({"a": guarded, "b": {"owner": RS}}, [], ("one", "two")))
-    assert (ours.code, ours.out) == (theirs.code, theirs.out)
+    kubectl_result, haulout_result = world("several").drain_with_both(
+        DrainCase({"a": guarded, "b": {"owner": RS}}, [], ("one", "two"))
+    )
+    assert (haulout_result.code, haulout_result.out) == (kubectl_result.code, kubectl_result.out)
     beginning = 'error: unable to drain node "X" due to error: error when evicting pods/"a" -n "X": '
-    for said in (theirs, ours):
-        assert [line for line in said.err if line.startswith(beginning)]
-        assert said.err[-3:-1] == ["There are pending nodes to be drained:", " X"]
+    for output in (kubectl_result, haulout_result):
+        assert [line for line in output.err if line.startswith(beginning)]
+        assert output.err[-3:-1] == ["There are pending nodes to be drained:", " X"]
 
 
-def test_cordon_and_uncordon_say_the_same(world: ComparedDrainsFactory) -> None:
-    here = world("cordons")
-    for who in (KUBECTL, HAULOUT):
-        here.set_up(who, DrainCase())
-    selected = [["-l", f"case={who}-cordons"] for who in (KUBECTL, HAULOUT)]
+def test_cordon_and_uncordon_output_matches_kubectl(world: ComparedDrainsFactory) -> None:
+    drains = world("cordons")
+    for tool in (KUBECTL, HAULOUT):
+        drains.set_up(tool, DrainCase())
+    selected = [["-l", f"case={tool}-cordons"] for tool in (KUBECTL, HAULOUT)]
     for command in ("cordon", "cordon", "uncordon", "uncordon"):
         for extra in (["--dry-run=client"], ["--dry-run=server"], []):
-            theirs = here.kubectl(command, *selected[0], *extra)
-            ours = here.haulout(command, *selected[1], *extra)
-            assert ours == theirs, (command, extra)
+            kubectl_result = drains.kubectl(command, *selected[0], *extra)
+            haulout_result = drains.haulout(command, *selected[1], *extra)
+            assert haulout_result == kubectl_result, (command, extra)
 
 
-def test_unknown_nodes_and_lines_that_make_no_sense_fail_and_change_nothing(world: ComparedDrainsFactory) -> None:
-    here = world("unknown")
-    for who in (KUBECTL, HAULOUT):
-        here.set_up(who, DrainCase())
+def test_unknown_nodes_and_invalid_arguments_fail_without_a_change(world: ComparedDrainsFactory) -> None:
+    drains = world("unknown")
+    for tool in (KUBECTL, HAULOUT):
+        drains.set_up(tool, DrainCase())
     for command in ("cordon", "drain"):
-        theirs = here.kubectl(command, f"{KUBECTL}-unknown", "nobody")
-        ours = here.haulout(command, f"{HAULOUT}-unknown", "nobody")
-        assert theirs == (1, [], ['Error from server (NotFound): nodes "nobody" not found'])
-        assert ours == (1, [], ['haulout: nodes "nobody" not found; nothing was changed'])
-        assert not here.is_cordoned(HAULOUT)
-    assert here.haulout("drain").code == 2
+        kubectl_result = drains.kubectl(command, f"{KUBECTL}-unknown", "nobody")
+        haulout_result = drains.haulout(command, f"{HAULOUT}-unknown", "nobody")
+        assert kubectl_result == (1, [], ['Error from server (NotFound): nodes "nobody" not found'])
+        assert haulout_result == (1, [], ['haulout: nodes "nobody" not found; nothing was changed'])
+        assert not drains.is_cordoned(HAULOUT)
+    assert drains.haulout("drain").code == 2
     assert (
-        here.haulout("drain", "a", "-l", "b=c")
+        drains.haulout("drain", "a", "-l", "b=c")
         .err[0]
         .startswith("haulout: cannot specify both a node name and a --selector option")
     )
-    none = here.haulout("drain", "-l", "case=none")
+    none = drains.haulout("drain", "-l", "case=none")
     assert none == (0, [], ["No node has the labels case=none."])
 
 
-def test_who_may_not_drain_is_told_before_anything_is_changed(world: ComparedDrainsFactory) -> None:
-    here = world("rights")
-    here.set_up(HAULOUT, DrainCase({"a": {"owner": RS}}))
+def test_missing_drain_permissions_are_reported_before_any_change(world: ComparedDrainsFactory) -> None:
+    drains = world("rights")
+    drains.set_up(HAULOUT, DrainCase({"a": {"owner": RS}}))
     name = f"{HAULOUT}-rights"
-    nobody = here.control_plane.kubeconfig("nobody@drain", groups=["ops"])
-    refused = here.haulout("drain", name, kubeconfig=nobody)
+    kubeconfig = drains.control_plane.kubeconfig("nobody@drain", groups=["ops"])
+    refused = drains.haulout("drain", name, kubeconfig=kubeconfig)
     assert refused.code == 1
     assert len(refused.err) == 1
     assert 'User "nobody@drain" cannot get resource "nodes"' in refused.err[0]
@@ -278,8 +282,8 @@ def test_who_may_not_drain_is_told_before_anything_is_changed(world: ComparedDra
         {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get"]},
         {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list"]},
     ]
-    grant(here, rules)
-    lacking = here.haulout("drain", name, kubeconfig=nobody)
+    grant(drains, rules)
+    lacking = drains.haulout("drain", name, kubeconfig=kubeconfig)
     assert lacking.code == 1
     assert lacking.err == [
         (
@@ -287,17 +291,17 @@ def test_who_may_not_drain_is_told_before_anything_is_changed(world: ComparedDra
             "`haulout cluster-info --grant` prints what would allow it"
         )
     ]
-    assert not here.is_cordoned(HAULOUT)
+    assert not drains.is_cordoned(HAULOUT)
     rules[0]["verbs"], rules[1]["verbs"] = ["get", "patch"], ["get", "list", "watch"]
-    grant(here, rules)
-    half = here.haulout("drain", name, kubeconfig=nobody)
-    assert half.code == 1
-    assert 'cannot create resource "pods/eviction"' in half.err[-1]
-    assert here.pods_of(HAULOUT) == ["a"]
+    grant(drains, rules)
+    result = drains.haulout("drain", name, kubeconfig=kubeconfig)
+    assert result.code == 1
+    assert 'cannot create resource "pods/eviction"' in result.err[-1]
+    assert drains.pods_of(HAULOUT) == ["a"]
 
 
 def grant(drains: ComparedDrains, rules: list[dict[str, list[str]]]) -> None:
-    """Allow the user what these rules say, and no more."""
+    """Grant the user exactly these rules."""
     roles = "/apis/rbac.authorization.k8s.io/v1"
     role = {"metadata": {"name": "drain-test"}, "rules": rules}
     if drains.control_plane.request("GET", f"{roles}/clusterroles/drain-test").status == 200:
@@ -312,11 +316,11 @@ def grant(drains: ComparedDrains, rules: list[dict[str, list[str]]]) -> None:
     drains.request("POST", f"{roles}/clusterrolebindings", binding)
 
 
-def test_status_works_where_nothing_is_installed(world: ComparedDrainsFactory) -> None:
-    here = world("status")
-    here.set_up(HAULOUT, DrainCase({"a": {"owner": RS}}))
-    here.haulout("cordon", f"{HAULOUT}-status")
-    shown = here.haulout("status", f"{HAULOUT}-status")
-    assert shown.code == 0
-    assert any(line.startswith("State") and "cordoned, not ready" in line for line in shown.out)
-    assert shown.err == ["NodeMaintenances: not installed in this cluster, so the operator is not installed"]
+def test_status_works_without_an_operator(world: ComparedDrainsFactory) -> None:
+    drains = world("status")
+    drains.set_up(HAULOUT, DrainCase({"a": {"owner": RS}}))
+    drains.haulout("cordon", f"{HAULOUT}-status")
+    status_output = drains.haulout("status", f"{HAULOUT}-status")
+    assert status_output.code == 0
+    assert any(line.startswith("State") and "cordoned, not ready" in line for line in status_output.out)
+    assert status_output.err == ["NodeMaintenances: not installed in this cluster, so the operator is not installed"]

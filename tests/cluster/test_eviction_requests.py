@@ -83,21 +83,21 @@ def a_pod(name: str, node: str) -> RawObject:
     return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "labels": {"app": "web"}}, "spec": spec}
 
 
-async def test_where_the_api_is_not_served_a_drain_that_opts_in_evicts(
+async def test_drain_evicts_when_the_eviction_request_api_is_not_served(
     control_plane: ControlPlane, clock: Clock, namespace: str
 ) -> None:
     async with a_client(control_plane, clock) as client, pods_on_a_node(client, namespace, 5) as node:
         assert not await serves(client, EVICTION_REQUESTS, EVICTIONS)
         began = clock.monotonic()
-        told: list[DrainProgress] = []
-        outcome = await Drainer(client, node, REQUEST_POLICY, on_progress=told.append).run()
+        progress_reports: list[DrainProgress] = []
+        outcome = await Drainer(client, node, REQUEST_POLICY, on_progress=progress_reports.append).run()
         assert outcome.is_drained
         assert clock.monotonic() - began < 10
-        words = [pod.message for progress in told for pod in progress.pods]
-        assert "is evicted directly: the cluster does not serve EvictionRequests" in words
+        messages = [pod.message for progress in progress_reports for pod in progress.pods]
+        assert "is evicted directly: the cluster does not serve EvictionRequests" in messages
 
 
-async def test_with_the_definitions_installed_a_drain_asks_by_request_and_leaves_nothing(
+async def test_drain_uses_eviction_requests_when_served_and_removes_them(
     control_plane: ControlPlane, clock: Clock, namespace: str
 ) -> None:
     async with a_client(control_plane, clock) as client:
@@ -106,18 +106,20 @@ async def test_with_the_definitions_installed_a_drain_asks_by_request_and_leaves
         await eventually(clock, lambda: serves(client, EVICTION_REQUESTS, EVICTIONS))
         controllers = ControllerManager(client, random=Random(2), factories=EVICTION_REQUEST_CONTROLLERS)
         async with pods_on_a_node(client, namespace, 5, controllers.run) as node:
-            told: list[DrainProgress] = []
-            drain = Drainer(client, node, REQUEST_POLICY, on_progress=told.append)
+            progress_reports: list[DrainProgress] = []
+            drain = Drainer(client, node, REQUEST_POLICY, on_progress=progress_reports.append)
             outcome = await drain.run()
             assert outcome.is_drained
-            assert not any(pod.message.startswith("is evicted") for progress in told for pod in progress.pods)
+            assert not any(
+                pod.message.startswith("is evicted") for progress in progress_reports for pod in progress.pods
+            )
             assert (await client.list(EVICTION_REQUESTS)).items == ()
             evictions = (await client.list(EVICTIONS, namespace=namespace)).items
             assert {eviction.name for eviction in evictions} == {f"pod-1-web-{number}" for number in range(5)}
             assert all(true_condition(eviction.status.conditions, EVICTED) for eviction in evictions)
 
 
-async def test_a_drain_that_is_called_off_withdraws_its_requests(
+async def test_cancelled_drain_withdraws_its_eviction_requests(
     control_plane: ControlPlane, clock: Clock, namespace: str
 ) -> None:
     async with a_client(control_plane, clock) as client:

@@ -74,7 +74,7 @@ async def connected(plane: ControlPlane) -> AsyncIterator[Client]:
 
 
 async def announce(client: Client, node: str) -> None:
-    """Have a node with a pod, and a notice that its machine is taken back in 30 seconds."""
+    """Create a node with a pod, and a notice that its machine terminates in 30 seconds."""
     await client.create(NODES, a_node(node))
     await client.create(PODS, a_pod(f"web-{node}", on=node, grace=0), namespace=SHOP)
     start = CLOCK.now() + timedelta(seconds=30)
@@ -92,8 +92,8 @@ async def wait_until_empty(client: Client, replicas: ReplicaProcesses, node: str
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGSTOP], ids=lambda it: it.name)
-async def test_a_standby_takes_both_leases_and_drains(plane: ControlPlane, number: signal.Signals) -> None:
-    """With a leader that stands still for a while, and then goes on: it works no more, and keeps no lease."""
+async def test_standby_acquires_both_leases_and_drains(plane: ControlPlane, number: signal.Signals) -> None:
+    """A leader that is stopped and continued does nothing any more, and holds no lease."""
     async with (
         connected(plane) as client,
         replica_processes(plane.kubeconfig(), clock=CLOCK, namespace=NAMESPACE) as replicas,
@@ -143,7 +143,7 @@ async def a_slack_server(messages: list[str]) -> AsyncIterator[int]:
         yield port
 
 
-async def test_kills_at_random_instants_lose_nothing_and_repeat_nothing(plane: ControlPlane, tmp_path: Path) -> None:
+async def test_leader_kills_at_random_instants_lose_and_repeat_nothing(plane: ControlPlane, tmp_path: Path) -> None:
     pytest.importorskip("boto3")
     file = tmp_path / "maintenance.yaml"
     file.write_text(CONFIGURATION)
@@ -160,12 +160,12 @@ async def test_kills_at_random_instants_lose_nothing_and_repeat_nothing(plane: C
             environ=AWS_ENVIRONMENT
             | {"AWS_ENDPOINT": f"http://{LOOPBACK}:{port}", "HOOK": f"http://{LOOPBACK}:{hook}/"},
         ) as replicas,
-        observed_reboots(client) as judge,
+        observed_reboots(client) as observer,
     ):
         replicas.messages = messages
-        story = KillRounds(client, cloud, replicas, judge, random=Random(SEED))
-        await story.prepare()
+        kill_rounds = KillRounds(client, cloud, replicas, observer, random=Random(SEED))
+        await kill_rounds.prepare()
         for _ in range(KILLS):
-            await story.run_round()
-        story.expect_nothing_lost_or_repeated()
+            await kill_rounds.run_round()
+        kill_rounds.expect_nothing_lost_or_repeated()
         assert len(messages) <= 4

@@ -46,7 +46,7 @@ def an_operator_with_secrets(namespace: str) -> str:
     return yaml.safe_dump_all(objects)
 
 
-def test_nothing_secret_is_gathered_and_everything_else_is(
+def test_archive_has_no_secrets_and_everything_else(
     control_plane: ControlPlane, namespace: str, tmp_path: Path
 ) -> None:
     control_plane.kubectl("apply", "-f", "-", input=an_operator_with_secrets(namespace))
@@ -66,11 +66,11 @@ def test_nothing_secret_is_gathered_and_everything_else_is(
     assert "missing: asking gathered for metrics" in done.stderr, "no kubelet runs it, which is told"
 
 
-def test_somebody_who_may_see_little_gets_that_and_the_reasons(
+def test_user_with_few_permissions_gets_a_partial_archive_with_reasons(
     control_plane: ControlPlane, namespace: str, tmp_path: Path
 ) -> None:
-    stranger = control_plane.kubeconfig(f"eve@{namespace}", groups=["nobody"])
-    done = gather(stranger, "--directory", str(tmp_path / "found"))
+    kubeconfig = control_plane.kubeconfig(f"eve@{namespace}", groups=["nobody"])
+    done = gather(kubeconfig, "--directory", str(tmp_path / "found"))
     assert done.returncode == 0, done.stderr
     readme = (tmp_path / "found" / "README.txt").read_text()
     assert "nodes is forbidden" in readme

@@ -59,7 +59,7 @@ FILE = f"budget: [{{max: 1}}]{LABEL_CONFIGURATION}"
 
 
 class HelmCluster:
-    """A control plane, as one who uses helm and kubectl sees it."""
+    """A control plane, used with helm and kubectl."""
 
     def __init__(self, control_plane: ControlPlane) -> None:
         self.control_plane = control_plane
@@ -83,14 +83,14 @@ class HelmCluster:
         self.kubectl("patch", kind, name, "--type=merge", "-p", json.dumps(change), *more)
 
     def inventory(self) -> set[str]:
-        """Return all objects that there are, when none is about to go any more."""
+        """Return all objects once none of them is terminating."""
         for _ in range(_MAX_RETRIES):
             if (found := self._objects()) is not None:
                 return found
         raise AssertionError("something is about to go, and does not")
 
     def _objects(self) -> set[str] | None:
-        """Return them, but what tells of the past, or beats; None if one is about to go, or its kind just went."""
+        """Return all objects except Events and heartbeats; None if one is terminating, or its kind was just deleted."""
         kinds = self.kubectl("api-resources", "--verbs=list", "-o", "name").split()
         passing = ("events", "events.events.k8s.io", "componentstatuses", "apiservices.apiregistration.k8s.io")
         listed = ",".join(item for item in kinds if item not in passing)
@@ -106,7 +106,7 @@ class HelmCluster:
 
 @pytest.fixture(scope="module")
 def site() -> Iterator[HelmCluster]:
-    """Have a cluster for these tests alone: they are about what is in it as a whole."""
+    """Run a cluster for these tests alone, because they compare all of its objects."""
     with ControlPlane() as control_plane:
         control_plane.start_controllers(("namespace-controller", "serviceaccount-controller"), scheduler=False)
         yield HelmCluster(control_plane)
@@ -114,12 +114,12 @@ def site() -> Iterator[HelmCluster]:
 
 @pytest.fixture
 def before(site: HelmCluster) -> set[str]:
-    """Return what there is before a test; each leaves it so."""
+    """Return all objects before a test, which must leave the same."""
     return site.inventory()
 
 
 def assert_deployed_revision(site: HelmCluster, revision: int) -> None:
-    """Check that helm takes this for the revision in force."""
+    """Check the deployed revision of the release."""
     status = json.loads(site.helm("status", RELEASE, "-o", "json"))
     assert (status["info"]["status"], status["version"]) == ("deployed", revision)
 
@@ -133,7 +133,7 @@ def uninstall(site: HelmCluster, *more: str) -> set[str]:
 
 
 def phase(site: HelmCluster, namespace: str) -> str:
-    """Return that of a namespace."""
+    """Return the phase of a namespace."""
     return str(site.get("namespace", namespace)["status"]["phase"])
 
 
@@ -194,7 +194,7 @@ async def running_operator(site: HelmCluster, folder: Path) -> AsyncIterator[tup
 
 
 def some_nodes(site: HelmCluster, *names: str) -> None:
-    """Make nodes, each with a pod that goes as soon as it is asked to."""
+    """Create nodes, each with a pod without a grace period."""
     for name in names:
         site.kubectl("create", "-f", "-", text=json.dumps(a_node(name)))
         site.merge("node", name, READY, "--subresource=status")
@@ -215,17 +215,17 @@ def a_notice(node: str) -> str:
 
 
 @pytest.mark.real_time
-async def test_the_whole_story_with_exactly_what_the_chart_grants(
+async def test_operator_works_with_exactly_the_permissions_of_the_chart(
     site: HelmCluster, before: set[str], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It is installed as it was before, upgraded, and the operator then does all that it is for."""
+    """The previous version is installed and upgraded, and the operator then runs all of its features."""
     reader = {"namespace": "default", "name": "default"}
     site.helm("install", RELEASE, str(PREVIOUS), "--create-namespace")
     values = {"profiles": {"config": FILE}, "metrics": {"readers": [reader]}, "crds": {"keep": False}}
     site.helm("upgrade", RELEASE, str(CHART), values=values)
     assert_deployed_revision(site, 2)
     some_nodes(site, "n1", "n2")
-    async with running_operator(site, tmp_path) as (vitals, https):
+    async with running_operator(site, tmp_path) as (operator_status, https):
 
         async def kubectl(*args: str, text: str | None = None) -> str:
             return await asyncio.to_thread(site.kubectl, *args, text=text)
@@ -233,7 +233,7 @@ async def test_the_whole_story_with_exactly_what_the_chart_grants(
         async def field(kind: str, name: str, path: str) -> str:
             return await kubectl("get", kind, name, "-o", f"jsonpath={path}")
 
-        port = await eventually(RealClock(), lambda: vitals.webhook and vitals.webhook.port)
+        port = await eventually(RealClock(), lambda: operator_status.webhook and operator_status.webhook.port)
         url = json.dumps(
             [
                 {"op": "replace", "path": "/webhooks/0/clientConfig/service", "value": None},
@@ -244,7 +244,7 @@ async def test_the_whole_story_with_exactly_what_the_chart_grants(
         bundle = "{.webhooks[0].clientConfig.caBundle}"
         await eventually(RealClock(), lambda: field("validatingwebhookconfiguration", CONFIGURATION, bundle))
 
-        # The webhook, and a person's order
+        # The webhook, and a NodeMaintenance
         refused = await asyncio.to_thread(
             site.control_plane.kubectl, "create", "-f", "-", input=an_order("absent"), check=False
         )
@@ -269,7 +269,7 @@ async def test_the_whole_story_with_exactly_what_the_chart_grants(
         await eventually(RealClock(), lambda: field("mn", "n1", "{.status.phase}"), becomes="Planned")
         assert "n1" in await kubectl("get", "mr")
         assert await metrics_status(site, https, account="default") == 200
-        assert (list(vitals.unready()), list(vitals.troubles())) == ([], [])
+        assert (list(operator_status.unready()), list(operator_status.troubles())) == ([], [])
     assert not [record.getMessage() for record in caplog.records if "forbidden" in record.getMessage().lower()]
 
     site.kubectl("delete", "mn,mr", "--all")
@@ -278,7 +278,7 @@ async def test_the_whole_story_with_exactly_what_the_chart_grants(
 
 
 async def metrics_status(site: HelmCluster, port: int, *, account: str) -> int:
-    """Return the status with which somebody's call for metrics is answered."""
+    """Return the status of a metrics request by a service account."""
     token = await asyncio.to_thread(site.kubectl, "create", "token", account, "-n", "default")
     headers = {"Authorization": f"Bearer {token.strip()}"}
     async with (
@@ -291,9 +291,7 @@ async def metrics_status(site: HelmCluster, port: int, *, account: str) -> int:
 # Installed, upgraded, removed
 
 
-def test_definitions_stay_with_what_people_wrote_and_the_next_release_takes_them_on(
-    site: HelmCluster, before: set[str]
-) -> None:
+def test_definitions_and_objects_survive_uninstall_and_the_next_install(site: HelmCluster, before: set[str]) -> None:
     site.helm("install", RELEASE, str(CHART), "--create-namespace", values={"webhook": {"enabled": False}})
     site.kubectl("create", "-f", "-", text=a_notice("kept"))
     left = uninstall(site) - before
@@ -305,9 +303,7 @@ def test_definitions_stay_with_what_people_wrote_and_the_next_release_takes_them
     assert uninstall(site) == before
 
 
-def test_an_upgrade_brings_definitions_and_features_and_another_takes_them_back(
-    site: HelmCluster, before: set[str]
-) -> None:
+def test_upgrade_adds_definitions_and_features_and_rollback_removes_them(site: HelmCluster, before: set[str]) -> None:
     site.helm("install", RELEASE, str(PREVIOUS), "--create-namespace", values={"crds": {"keep": False}})
     name = "nodemaintenances.nodemaintenance.medik8s.io"
     site.kubectl("annotate", "crd", name, "note=mine")
@@ -324,7 +320,7 @@ def test_an_upgrade_brings_definitions_and_features_and_another_takes_them_back(
     assert uninstall(site, "machine-maintenance-operator") == before
 
 
-def test_an_upgrade_closes_what_is_closed_by_default(site: HelmCluster, before: set[str]) -> None:
+def test_upgrade_applies_secure_defaults(site: HelmCluster, before: set[str]) -> None:
     site.helm("install", RELEASE, str(PREVIOUS), "--create-namespace", values={"crds": {"keep": False}})
     site.helm("upgrade", RELEASE, str(CHART), "--reset-then-reuse-values")
     assert_deployed_revision(site, 2)
@@ -337,7 +333,7 @@ def test_an_upgrade_closes_what_is_closed_by_default(site: HelmCluster, before: 
     assert uninstall(site) == before
 
 
-def test_what_the_operator_wrote_outlives_an_upgrade(site: HelmCluster, before: set[str]) -> None:
+def test_ca_bundle_survives_an_upgrade(site: HelmCluster, before: set[str]) -> None:
     """The authorities of the webhook's certificate: without them no NodeMaintenance could be created."""
     values = {"crds": {"keep": False}}
     site.helm("install", RELEASE, str(CHART), "--create-namespace", values=values)
@@ -360,7 +356,7 @@ def test_what_the_operator_wrote_outlives_an_upgrade(site: HelmCluster, before: 
     assert uninstall(site) == before
 
 
-def test_a_namespace_of_somebody_elses_is_left_to_them(site: HelmCluster, before: set[str]) -> None:
+def test_foreign_namespace_survives_uninstall(site: HelmCluster, before: set[str]) -> None:
     site.kubectl("create", "namespace", LEASES)
     site.helm("install", RELEASE, str(CHART), "--create-namespace", values={"crds": {"keep": False}})
     site.helm("uninstall", RELEASE)
@@ -375,7 +371,7 @@ def a_lease(name: str) -> str:
     return json.dumps({**kind, "metadata": {"name": name, "namespace": LEASES}, "spec": {"holderIdentity": "other"}})
 
 
-def test_leases_of_others_outlive_the_release_and_the_next_one_takes_their_namespace_on(
+def test_foreign_leases_and_their_namespace_survive_uninstall_and_reinstall(
     site: HelmCluster, before: set[str]
 ) -> None:
     """Also one that was installed by a chart that did not keep it, and a next one of another name."""
@@ -393,7 +389,7 @@ def test_leases_of_others_outlive_the_release_and_the_next_one_takes_their_names
     assert site.inventory() == before
 
 
-def test_what_was_applied_by_hand_is_taken_over_when_helm_is_told_to(site: HelmCluster, before: set[str]) -> None:
+def test_manifests_applied_by_hand_are_adopted_with_take_ownership(site: HelmCluster, before: set[str]) -> None:
     site.kubectl("apply", "--server-side", "-f", str(DEPLOY / "manifests" / "haulout.yaml"))
     with pytest.raises(HelmFailed, match="cannot be imported into the current release"):
         site.helm("install", RELEASE, str(CHART))
@@ -409,7 +405,7 @@ def test_what_was_applied_by_hand_is_taken_over_when_helm_is_told_to(site: HelmC
 # Everything else in deploy/
 
 
-def test_the_api_server_finds_nothing_wrong_with_any_package(site: HelmCluster, before: set[str]) -> None:
+def test_api_server_accepts_every_package(site: HelmCluster, before: set[str]) -> None:
     """Field by field: a server-side dry run refuses what it does not know."""
     namespaces = (NAMESPACE, LEASES, "machine-maintenance-operator", "openshift-machine-api")
     for name in namespaces:
@@ -430,14 +426,14 @@ def test_the_api_server_finds_nothing_wrong_with_any_package(site: HelmCluster, 
 
 
 def assert_accepted(site: HelmCluster, objects: list[RawObject]) -> None:
-    """Check that the API server would take them as they are, strictly."""
+    """Check that the API server accepts them with strict validation."""
     text = "---\n".join(yaml.safe_dump(obj) for obj in objects)
     done = site.kubectl("apply", "--server-side", "--dry-run=server", "--validate=strict", "-f", "-", text=text)
     assert done.count("serverside-applied (server dry run)") == len(objects)
 
 
 @pytest.mark.parametrize("name", ["everything", "least"])
-def test_the_api_server_finds_nothing_wrong_with_the_chart(site: HelmCluster, name: str, before: set[str]) -> None:
+def test_api_server_accepts_the_chart(site: HelmCluster, name: str, before: set[str]) -> None:
     values = {"everything": {**ALL_VALUES, "webhook": {"certificate": {"from": "secret"}}}, "least": MINIMAL_VALUES}[
         name
     ]
@@ -457,7 +453,7 @@ def a_pod_of(workload: RawObject) -> RawObject:
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
 
-def test_our_namespaces_let_in_our_pods_and_no_pod_with_more_rights(site: HelmCluster, before: set[str]) -> None:
+def test_operator_namespace_admits_only_restricted_pods(site: HelmCluster, before: set[str]) -> None:
     image = "example/haulout:1"
     operator = operator_manifests.all_objects(Installation(image=image))
     deployments = [
@@ -475,9 +471,7 @@ def test_our_namespaces_let_in_our_pods_and_no_pod_with_more_rights(site: HelmCl
     assert site.inventory() == before
 
 
-def test_agents_are_let_into_a_namespace_that_was_made_with_them(
-    site: HelmCluster, before: set[str], tmp_path: Path
-) -> None:
+def test_namespace_created_with_agents_admits_agents(site: HelmCluster, before: set[str], tmp_path: Path) -> None:
     with_agents = operator_manifests.all_objects(Installation(image="example/haulout:1", agent=True))
     agent = a_pod_of(only_object("DaemonSet", with_agents))
     site.kubectl("create", "namespace", NAMESPACE)

@@ -1,4 +1,4 @@
-"""On a real API server that is killed, with rights that come and go and clocks that are set, no change is missing.
+"""No history entry is missing after faults of a real API server, of permissions and of clocks.
 
 Fifty rounds of each, which take about a quarter of an hour a fault:
 
@@ -18,13 +18,13 @@ _ROUNDS = 2
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-async def test_no_change_is_missing_in_the_record_whatever_happens_meanwhile(
+async def test_no_history_entry_is_lost_under_faults(
     control_plane: ControlPlane, tmp_path: Path, request: pytest.FixtureRequest, fault: str
 ) -> None:
     wanted = request.config.getoption("--rounds")
     rounds = _ROUNDS if wanted is None else wanted
     with ControlPlane(control_plane.assets) as own:
         file = a_configuration_file(tmp_path, ANNOTATION_CONFIGURATION)
-        judge = await run_rounds(own, fault, rounds=rounds, seed=1, file=file)
-    assert judge.problems() == []
-    assert (judge.changes, judge.missing_count()) == (rounds * 6, 0)
+        audit = await run_rounds(own, fault, rounds=rounds, seed=1, file=file)
+    assert audit.problems() == []
+    assert (audit.changes, audit.missing_count()) == (rounds * 6, 0)

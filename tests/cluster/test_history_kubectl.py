@@ -1,4 +1,4 @@
-"""What kubectl shows of the history of nodes, on the sandbox as on the real server."""
+"""The output of kubectl for records, identical on the sandbox and on the real server."""
 
 import asyncio
 import json
@@ -55,7 +55,7 @@ def comparable(text: str) -> str:
     return "\n".join(line for line in lines if not line.startswith("customresourcedefinition"))
 
 
-async def test_kubectl_shows_the_last_change_and_how_many_there_were(
+async def test_kubectl_table_has_the_last_change_and_the_entry_count(
     control_plane: ControlPlane, tmp_path: Path
 ) -> None:
     binary = control_plane.assets.path("kubectl")
@@ -64,16 +64,16 @@ async def test_kubectl_shows_the_last_change_and_how_many_there_were(
     async with serve_sandbox(ApiServer(RealClock()), tmp_path) as kubeconfig:
         real = Kubectl(binary, kubeconfig=control_plane.kubeconfig(), folder=tmp_path)
         sandbox = Kubectl(binary, kubeconfig=kubeconfig, folder=tmp_path)
-        said = {}
+        outputs = {}
         for command in COMMANDS.strip().splitlines():
-            theirs, ours = await asyncio.gather(
+            real_result, sandbox_result = await asyncio.gather(
                 *(item.run_until_published(*command.split()) for item in (real, sandbox))
             )
-            assert comparable(ours.out) == comparable(theirs.out), command
-            assert (theirs.code, theirs.err) == (0, ""), command
-            said[command] = theirs.out.splitlines()
-    header, row = said[f"get mr {NAME}"]
+            assert comparable(sandbox_result.out) == comparable(real_result.out), command
+            assert (real_result.code, real_result.err) == (0, ""), command
+            outputs[command] = real_result.out.splitlines()
+    header, row = outputs[f"get mr {NAME}"]
     assert re.split(r" {2,}", header) == ["NAME", "LAST CHANGE", "WHAT", "FROM", "TO", "ENTRIES", "NODE DELETED", "AGE"]
     assert re.split(r" {2,}", row)[2:6] == ["profile/os", "maintenance-required", "in-maintenance", "12"]
     assert AGE.fullmatch(re.split(r" {2,}", row)[6])
-    assert "room passed" in said[f"get mr {NAME} -o wide"][1]
+    assert "room passed" in outputs[f"get mr {NAME} -o wide"][1]

@@ -32,7 +32,7 @@ profiles:
 
 
 class Person:
-    """Somebody who types."""
+    """A user of the command line."""
 
     def __init__(self, control_plane: ControlPlane, namespace: str, folder: Path) -> None:
         self.name = f"ada@{namespace}"
@@ -41,7 +41,7 @@ class Person:
         self._kubeconfig = control_plane.kubeconfig(self.name, groups=["ops"], namespace=namespace)
 
     def haulout(self, command: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-        """Run a command of ours."""
+        """Run a haulout command."""
         command_line = [sys.executable, "-m", "haulout", command, "--kubeconfig", str(self._kubeconfig), *arguments]
         env = {**os.environ, "PYTHONIOENCODING": "utf-8"}
         return subprocess.run(command_line, capture_output=True, text=True, check=False, env=env, cwd=self._folder)
@@ -65,7 +65,7 @@ def ada(control_plane: ControlPlane, namespace: str, tmp_path: Path) -> Iterator
     control_plane.kubectl("delete", "clusterrole,clusterrolebinding", role)
 
 
-def test_a_person_holds_a_node_sees_that_and_releases_it(ada: Person) -> None:
+def test_hold_is_set_shown_and_released(ada: Person) -> None:
     dry = ada.haulout("hold", NODE, "--dry-run=server")
     assert (dry.returncode, dry.stdout) == (0, f"node/{NODE} held (server dry run)\n")
     assert hold.ANNOTATION not in ada.annotations()
@@ -77,8 +77,8 @@ def test_a_person_holds_a_node_sees_that_and_releases_it(ada: Person) -> None:
     assert found.until is not None
     assert abs(found.until - RealClock().now() - timedelta(hours=4)) < timedelta(minutes=2)
 
-    seen = ada.haulout("status", NODE)
-    assert f"{found}; to end that: haulout release {NODE}" in seen.stdout
+    status_output = ada.haulout("status", NODE)
+    assert f"{found}; to end that: haulout release {NODE}" in status_output.stdout
 
     released = ada.haulout("release", NODE)
     assert (released.returncode, released.stdout) == (0, f"node/{NODE} released\n")
@@ -86,9 +86,7 @@ def test_a_person_holds_a_node_sees_that_and_releases_it(ada: Person) -> None:
     assert hold.ANNOTATION not in ada.annotations()
 
 
-def test_an_approval_is_set_in_the_name_of_who_gave_it(
-    ada: Person, control_plane: ControlPlane, tmp_path: Path
-) -> None:
+def test_approval_has_the_name_of_the_user(ada: Person, control_plane: ControlPlane, tmp_path: Path) -> None:
     (tmp_path / "maintenance.yaml").write_text(FILE)
     state = {
         "Transition": "2026-01-01T00:00:00Z",

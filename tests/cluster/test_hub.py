@@ -53,16 +53,16 @@ def home(both: TwoControlPlanes, request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def hub(both: TwoControlPlanes, tmp_path: Path) -> Iterator[Callable[..., Path]]:
-    """Return how to start a hub, by its command line; it ends with the test."""
+    """Return a function that starts a hub process, which is stopped with the test."""
     started: list[subprocess.Popen[bytes]] = []
     kubeconfig = both.management.kubeconfig("hub", groups=())
 
     def start(*flags: str) -> Path:
         command = [sys.executable, "-m", "haulout", "runtime-extension-maintenance-controller"]
         ports = [f"-metrics-addr=127.0.0.1:{free_port()}", f"-health-addr=127.0.0.1:{free_port()}"]
-        where = [f"-kubeconfig={kubeconfig}", *ports]
+        options = [f"-kubeconfig={kubeconfig}", *ports]
         with (tmp_path / "hub.log").open("ab") as log:
-            started.append(subprocess.Popen([*command, *where, *flags], stderr=log))
+            started.append(subprocess.Popen([*command, *options, *flags], stderr=log))
         return tmp_path / "hub.log"
 
     yield start
@@ -82,7 +82,7 @@ async def assert_stays(probe: Callable[[], bool], *, seconds: float = 1) -> None
         await CLOCK.sleep(timedelta(seconds=seconds / 10))
 
 
-async def test_deletion_and_maintenance_from_end_to_end(
+async def test_deletion_and_maintenance_are_approved_end_to_end(
     both: TwoControlPlanes, hub: Callable[..., Path], home: str
 ) -> None:
     """Cases 1 to 12, 17, 18, 21 and 31."""
@@ -128,7 +128,7 @@ def _reasons(cluster: ControlPlane, namespace: str, name: str) -> list[str]:
     return [item["reason"] for item in found if item["involvedObject"]["name"] == name]
 
 
-async def test_as_the_controller_before_us_an_approval_counts_whenever_it_was_given(
+async def test_old_approvals_are_honoured_when_configured(
     both: TwoControlPlanes, hub: Callable[..., Path], home: str
 ) -> None:
     """Cases 5, 8, 11 and 23, as they are in the suites of the runtime-extension-maintenance-controller."""
@@ -146,7 +146,9 @@ async def test_as_the_controller_before_us_an_approval_counts_whenever_it_was_gi
         await wait_until(lambda: both.maintenance_label(home, "b1") == "approved")
 
 
-async def test_a_rotated_secret_is_taken_up(both: TwoControlPlanes, hub: Callable[..., Path], home: str) -> None:
+async def test_rotated_kubeconfig_secret_is_reloaded(
+    both: TwoControlPlanes, hub: Callable[..., Path], home: str
+) -> None:
     """Case 13: a token that is not accepted any more, and a certificate in its place."""
     token = both.new_token()
     both.write_kubeconfig_secret(home, token=token)
@@ -160,14 +162,14 @@ async def test_a_rotated_secret_is_taken_up(both: TwoControlPlanes, hub: Callabl
     }
     both.write_kubeconfig_secret(home, **certificate)
     both.new_token()
-    await wait_until(lambda: both.is_refused(token))  # the server remembers for some seconds who it was
+    await wait_until(lambda: both.is_refused(token))  # the server caches the authentication for some seconds
     assert "its kubeconfig has changed" not in log.read_text()
     both.delete_machine(home, "c1")
     await wait_until(lambda: both.is_node_label_true("c1", MACHINE_DELETED))
     assert f"cluster {home}/prod: its kubeconfig has changed" in log.read_text()
 
 
-async def test_an_api_server_that_is_away_is_waited_for(
+async def test_unavailable_workload_api_server_is_retried(
     both: TwoControlPlanes, hub: Callable[..., Path], home: str
 ) -> None:
     both.write_kubeconfig_secret(home, token=both.new_token())

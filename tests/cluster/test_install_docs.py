@@ -9,7 +9,7 @@ from support.packaging.helm import HELM, REPOSITORY
 PAGE = REPOSITORY / "docs" / "operations" / "install.md"
 
 
-def test_each_command_of_the_page_does_what_it_says(tmp_path: Path) -> None:
+def test_page_commands_succeed(tmp_path: Path) -> None:
     with ControlPlane() as cluster:
         cluster.start_controllers(("namespace-controller",), scheduler=False)
         shell = Shell(tmp_path, kubeconfig=cluster.kubeconfig(), kubectl=cluster.assets.path("kubectl"))

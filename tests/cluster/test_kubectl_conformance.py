@@ -414,7 +414,8 @@ def _difference(step: Step, real_result: CommandResult, sandbox_result: CommandR
     if not step.prints_object:
         return ""
     wanted, got = (
-        sorted(line.rstrip() for line in _normalized(said.out).splitlines()) for said in (real_result, sandbox_result)
+        sorted(line.rstrip() for line in _normalized(result.out).splitlines())
+        for result in (real_result, sandbox_result)
     )
     lines = [f"  - {line}" for line in wanted if line not in got] + [
         f"  + {line}" for line in got if line not in wanted
@@ -459,7 +460,7 @@ async def sandbox() -> AsyncIterator[Cluster]:
         yield cluster
 
 
-async def test_kubectl_does_the_same_on_both(control_plane: ControlPlane, tmp_path: Path) -> None:
+async def test_kubectl_results_are_identical(control_plane: ControlPlane, tmp_path: Path) -> None:
     binary = control_plane.assets.path("kubectl")
     folders = [tmp_path / "real", tmp_path / "sandbox"]
     for folder in folders:
@@ -476,11 +477,11 @@ async def test_kubectl_does_the_same_on_both(control_plane: ControlPlane, tmp_pa
     assert not differences, "\n".join(["", *differences])
 
 
-async def _run_on_both(step: Step, real: Kubectl, ours: Kubectl) -> str:
+async def _run_on_both(step: Step, real: Kubectl, sandbox: Kubectl) -> str:
     arguments = step.command.split()
     try:
         real_result, sandbox_result = await asyncio.gather(
-            *(item.run_until_published(*arguments, KUBE_EDITOR=step.editor) for item in (real, ours))
+            *(item.run_until_published(*arguments, KUBE_EDITOR=step.editor) for item in (real, sandbox))
         )
         found = _difference(step, real_result, sandbox_result)
     except AssertionError as error:

@@ -1,4 +1,4 @@
-"""The real kubectl finds the sandbox to be a cluster: over TLS, with a token, without a flag to make it easier."""
+"""The real kubectl works on the sandbox: over TLS, with a token, without special flags."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -42,7 +42,7 @@ items:
 
 
 class Sandbox(Kubectl):
-    """Runs kubectl against a sandbox, and looks at that past kubectl."""
+    """Runs kubectl against a sandbox, whose objects can also be read directly."""
 
     def __init__(self, binary: Path, api: ApiServer, *, kubeconfig: Path, folder: Path) -> None:
         super().__init__(binary, kubeconfig=kubeconfig, folder=folder)
@@ -63,7 +63,7 @@ async def kubectl(control_plane: ControlPlane, tmp_path: Path) -> AsyncIterator[
         yield Sandbox(control_plane.assets.path("kubectl"), api, kubeconfig=kubeconfig, folder=tmp_path)
 
 
-async def test_typed_objects_arrive_as_they_were_written(kubectl: Sandbox) -> None:
+async def test_protobuf_objects_are_decoded_completely(kubectl: Sandbox) -> None:
     """Kubectl sends these as protobuf."""
     created = "create configmap settings --from-literal=color=red --from-literal=empty="
     assert await kubectl(created) == "configmap/settings created\n"
@@ -86,7 +86,7 @@ async def test_typed_objects_arrive_as_they_were_written(kubectl: Sandbox) -> No
     assert (again.code, again.err) == (1, 'error: failed to create configmap: configmaps "settings" already exists\n')
 
 
-async def test_who_am_i_and_may_i(kubectl: Sandbox) -> None:
+async def test_auth_whoami_and_can_i_are_answered(kubectl: Sandbox) -> None:
     assert "Username    admin\n" in await kubectl("auth whoami")
     assert await kubectl("auth can-i get pods") == "yes\n"
     assert await kubectl("auth can-i create deployments.apps -n shop") == "yes\n"
@@ -113,7 +113,7 @@ async def test_nodes_are_labelled_tainted_cordoned_and_drained(kubectl: Sandbox)
     assert "Unschedulable:      true\n" in described
 
 
-async def test_objects_are_shown_in_every_form(kubectl: Sandbox) -> None:
+async def test_objects_are_printed_in_every_output_format(kubectl: Sandbox) -> None:
     header, *rows = (await kubectl("get nodes")).splitlines()
     assert header.split() == ["NAME", "STATUS", "ROLES", "AGE", "VERSION"]
     assert [row.split()[0] for row in rows] == ["n1", "n2"]
@@ -127,7 +127,7 @@ async def test_objects_are_shown_in_every_form(kubectl: Sandbox) -> None:
     assert (missing.code, missing.err) == (1, 'Error from server (NotFound): pods "missing" not found\n')
 
 
-async def test_the_cluster_tells_what_it_has(kubectl: Sandbox) -> None:
+async def test_discovery_and_explain_are_served(kubectl: Sandbox) -> None:
     assert {"v1", "apps/v1", "policy/v1", "coordination.k8s.io/v1"} <= set((await kubectl("api-versions")).split())
     assert "poddisruptionbudgets.policy\n" in await kubectl("api-resources -o name")
     explained = (await kubectl("explain node.spec")).splitlines()
@@ -145,13 +145,13 @@ async def test_the_cluster_tells_what_it_has(kubectl: Sandbox) -> None:
         ("json", '[{"op":"replace","path":"/data/color","value":"blue"}]'),
     ],
 )
-async def test_patches_of_all_types_change_what_they_name(kubectl: Sandbox, kind: str, patch: str) -> None:
+async def test_patches_of_every_type_are_applied(kubectl: Sandbox, kind: str, patch: str) -> None:
     await kubectl("create configmap settings --from-literal=color=red --from-literal=size=big")
     assert await kubectl(f"patch configmap settings --type={kind} -p {patch}") == "configmap/settings patched\n"
     assert kubectl.api.get("configmaps", "settings")["data"] == {"color": "blue", "size": "big"}
 
 
-async def test_apply_creates_changes_and_leaves_alone(kubectl: Sandbox) -> None:
+async def test_apply_creates_updates_and_leaves_unchanged(kubectl: Sandbox) -> None:
     """The manifest is validated by the server: nothing is turned off."""
     web = kubectl.file("web.yaml", WEB)
     assert await kubectl(f"apply -f {web}") == "deployment.apps/web created\nconfigmap/web created\n"
@@ -168,7 +168,7 @@ async def test_apply_creates_changes_and_leaves_alone(kubectl: Sandbox) -> None:
     assert await kubectl("get deployment web -o jsonpath={.spec.template.spec.containers[*].name}") == "web"
 
 
-async def test_a_list_is_created_and_applied_item_by_item(kubectl: Sandbox) -> None:
+async def test_list_is_created_and_applied_item_by_item(kubectl: Sandbox) -> None:
     whole = kubectl.file("list.yaml", A_LIST % "data")
     assert await kubectl(f"create -f {whole}") == "configmap/one created\nconfigmap/two created\n"
     assert await kubectl(f"apply -f {whole}") == "configmap/one configured\nconfigmap/two configured\n"
@@ -178,7 +178,7 @@ async def test_a_list_is_created_and_applied_item_by_item(kubectl: Sandbox) -> N
     assert 'unknown field "date"' in misspelt.err
 
 
-async def test_server_side_apply_creates_and_takes_over(kubectl: Sandbox) -> None:
+async def test_server_side_apply_creates_and_takes_ownership(kubectl: Sandbox) -> None:
     web = kubectl.file("web.yaml", WEB)
     applied = "deployment.apps/web serverside-applied\nconfigmap/web serverside-applied\n"
     assert await kubectl(f"apply --server-side -f {web}") == applied
@@ -190,7 +190,7 @@ async def test_server_side_apply_creates_and_takes_over(kubectl: Sandbox) -> Non
     assert kubectl.api.get("configmaps", "web")["data"] == {"color": "blue"}
 
 
-async def test_what_is_deleted_is_waited_for(kubectl: Sandbox) -> None:
+async def test_kubectl_waits_for_deletion(kubectl: Sandbox) -> None:
     web = kubectl.file("web.yaml", WEB)
     assert await kubectl(f"create -f {web}") == "deployment.apps/web created\nconfigmap/web created\n"
     assert await kubectl("delete configmap web") == 'configmap "web" deleted from default namespace\n'
@@ -215,13 +215,13 @@ spec: {containers: [{name: A, image: ""}], terminationGracePeriodSeconds: 5}
 """
 
 
-async def test_people_are_told_what_is_wrong(kubectl: Kubectl) -> None:
+async def test_validation_errors_are_printed(kubectl: Kubectl) -> None:
     """All warnings come in one header, and kubectl prints a line for each."""
     misspelt, wrong = kubectl.file("misspelt.yaml", MISSPELT), kubectl.file("wrong.yaml", WRONG)
-    for how, code in (("warn", 0), ("strict", 1)):
-        said = await kubectl.run("create", "--dry-run=server", f"--validate={how}", "-f", str(misspelt))
-        assert said.code == code
-        assert 'unknown field "spec.' in said.err
-    said = await kubectl.run("create", "--dry-run=server", "-f", str(wrong))
-    assert said.code == 1
-    assert "* spec.containers[0].image: Required value" in said.err
+    for level, code in (("warn", 0), ("strict", 1)):
+        result = await kubectl.run("create", "--dry-run=server", f"--validate={level}", "-f", str(misspelt))
+        assert result.code == code
+        assert 'unknown field "spec.' in result.err
+    result = await kubectl.run("create", "--dry-run=server", "-f", str(wrong))
+    assert result.code == 1
+    assert "* spec.containers[0].image: Required value" in result.err

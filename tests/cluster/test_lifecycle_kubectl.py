@@ -48,7 +48,7 @@ async def kubectl(control_plane: ControlPlane, tmp_path: Path) -> AsyncIterator[
         yield kubectl
 
 
-async def test_a_deployment_is_scaled_if_it_is_as_expected(kubectl: Kubectl) -> None:
+async def test_scale_checks_its_preconditions(kubectl: Kubectl) -> None:
     refused = await kubectl.run("scale", "deployment/web", "--replicas=3", "--current-replicas=7")
     assert refused.err == "error: Expected replicas to be 7, was 2\n"
     assert await kubectl("scale deployment/web --replicas=3 --current-replicas=2") == "deployment.apps/web scaled\n"
@@ -61,13 +61,13 @@ async def test_a_deployment_is_scaled_if_it_is_as_expected(kubectl: Kubectl) -> 
     await kubectl("wait --for=jsonpath={.status.replicas}=1 deployment/web --timeout=60s")
 
 
-async def test_all_is_what_people_call_all(kubectl: Kubectl) -> None:
+async def test_get_all_lists_the_all_category(kubectl: Kubectl) -> None:
     listed = await kubectl("get all -o name")
     kinds = [line.partition("/")[0] for line in listed.splitlines()]
     assert kinds == ["pod", "pod", "deployment.apps", "replicaset.apps"]
 
 
-async def test_what_a_deployment_made_goes_before_it_after_it_or_not_at_all(kubectl: Kubectl) -> None:
+async def test_cascading_deletion_is_foreground_or_orphan(kubectl: Kubectl) -> None:
     await kubectl("delete deployment web --cascade=orphan --timeout=60s")
     assert len((await kubectl("get pods -o name")).splitlines()) == 2
     await kubectl("apply -f web.yaml")
@@ -77,7 +77,7 @@ async def test_what_a_deployment_made_goes_before_it_after_it_or_not_at_all(kube
     assert await kubectl("get pods,replicasets,deployments -o name") == ""
 
 
-async def test_pods_go_all_at_once_by_force_or_in_time(kubectl: Kubectl) -> None:
+async def test_pods_are_deleted_by_force_or_with_grace(kubectl: Kubectl) -> None:
     for name in ("one", "two"):
         await kubectl(f"run {name} --image=example/bare")
     await kubectl("wait --for=condition=Ready pod/one pod/two --timeout=60s")
@@ -88,17 +88,17 @@ async def test_pods_go_all_at_once_by_force_or_in_time(kubectl: Kubectl) -> None
     await kubectl("rollout status deployment/web --timeout=60s")
 
 
-async def test_a_pod_tells_what_is_known_of_it_and_lets_nobody_in(kubectl: Kubectl) -> None:
-    told = await kubectl("logs deployment/web")
-    assert "container web started at" in told
-    assert "in the sandbox it runs nothing" in told
+async def test_logs_are_served_and_exec_is_refused(kubectl: Kubectl) -> None:
+    log = await kubectl("logs deployment/web")
+    assert "container web started at" in log
+    assert "in the sandbox it runs nothing" in log
     assert await kubectl("logs deployment/web --tail=0") == ""
     for command in ("exec deployment/web -- ls", "port-forward deployment/web 8080:80", "attach deployment/web"):
         refused = await kubectl.run(*command.split())
         assert (refused.code, "the pods of the sandbox run nothing" in refused.err) == (1, True), refused
 
 
-async def test_a_namespace_takes_everything_along(kubectl: Kubectl) -> None:
+async def test_namespace_deletion_removes_its_objects(kubectl: Kubectl) -> None:
     refused = await kubectl.run("create", "configmap", "c", "-n", "shop")
     assert refused.err == 'error: failed to create configmap: namespaces "shop" not found\n'
     await kubectl("create namespace shop")
@@ -110,7 +110,7 @@ async def test_a_namespace_takes_everything_along(kubectl: Kubectl) -> None:
     assert 'namespaces "kube-system" is forbidden: this namespace may not be deleted' in refused.err
 
 
-async def test_an_event_is_seen_by_either_of_its_names(kubectl: Kubectl) -> None:
+async def test_event_is_served_by_both_api_groups(kubectl: Kubectl) -> None:
     await kubectl(f"create -f {kubectl.file('event.yaml', EVENT)}")
     new = await kubectl("get events.v1.events.k8s.io noticed -o jsonpath={.regarding.name},{.note},{.deprecatedCount}")
     assert new == "n1,seen,2"

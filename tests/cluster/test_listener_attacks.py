@@ -58,7 +58,7 @@ async def attack(operator: OperatorUnderAttack, *, from_many: bool) -> None:
 
 
 @pytest.mark.parametrize("loop", ["uvloop", "asyncio"])
-async def test_thousands_of_connections_stop_no_probe_and_take_no_memory(
+async def test_connection_floods_do_not_stop_probes_and_memory_stays_bounded(
     loop: str, record_property: Callable[[str, object], None]
 ) -> None:
     clock = RealClock()
@@ -83,7 +83,7 @@ async def test_thousands_of_connections_stop_no_probe_and_take_no_memory(
         record_property("peak MiB under the limit", operator.limit.peak_mib)
 
 
-def test_what_takes_more_memory_than_the_container_has_does_not_survive() -> None:
+def test_process_above_the_memory_limit_is_killed() -> None:
     """Otherwise the test above would say nothing."""
     with memory_limit(CONTAINER_MIB) as limit:
         for mib, survives in ((CONTAINER_MIB // 2, True), (2 * CONTAINER_MIB, False)):

@@ -57,7 +57,7 @@ def old_definition() -> RawObject:
 
 
 def old_operator() -> RawObject:
-    """Return what runs of the other operator."""
+    """Return the Deployment of the other operator."""
     labels = {"name": OLD}
     template = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": OLD, "image": "example/old"}]}}
     spec = {"replicas": 1, "selector": {"matchLabels": labels}, "template": template}
@@ -74,38 +74,38 @@ def with_old_operator(plan: ClusterPlan) -> ClusterPlan:
 
 @asynccontextmanager
 async def on_a_control_plane(clock: Clock, folder: Path) -> AsyncIterator[tuple[LiveCluster, Shell]]:
-    """Have a control plane for this test alone: it is about what there is one of in a cluster."""
+    """Run a control plane for this test alone, because it uses objects that exist once per cluster."""
     with ControlPlane() as plane:
         plane.start_controllers()
         async with with_old_operator(a_cluster(clock, control_plane=plane)).running() as cluster:
             yield cluster, Shell(folder, kubeconfig=plane.kubeconfig(), kubectl=plane.assets.path("kubectl"))
 
 
-async def replicas(shell: Shell, where: str) -> int:
-    namespace, name = where.split("/")
+async def replicas(shell: Shell, deployment: str) -> int:
+    namespace, name = deployment.split("/")
     found = await asyncio.to_thread(shell.run, f"kubectl -n {namespace} get deployment {name} -o yaml")
     return int(yaml.safe_load(found)["spec"]["replicas"])
 
 
-async def test_the_page_is_followed_command_by_command(clock: Clock, tmp_path: Path) -> None:
+async def test_page_commands_succeed(clock: Clock, tmp_path: Path) -> None:
     steps = [candidate.text for candidate in page_commands(PAGE.read_text())]
     start = steps.index("haulout run")
-    in_cluster, look = steps[start + 1], steps[start + 2]
+    in_cluster, get_command = steps[start + 1], steps[start + 2]
     async with on_a_control_plane(clock, tmp_path) as (cluster, shell), machine_api(cluster):
         done, still, kept = await create_machine_set(cluster, "workers", replicas=3)
         await cluster.create(old_operator())
         await create_machinemaintenance(cluster, done, maintenancescheduled=True)
         await create_machinemaintenance(cluster, still, eventcode="instance-stop", eventid="instance-event-1")
         for command in steps[:start]:
-            said = await asyncio.to_thread(shell.run, command)
+            output = await asyncio.to_thread(shell.run, command)
             if "custom-columns" in command:
-                rows = [line.split() for line in said.splitlines()[1:]]
+                rows = [line.split() for line in output.splitlines()[1:]]
                 assert sorted(rows) == sorted([[f"mm-{done}", done, "true"], [f"mm-{still}", still, "false"]])
         assert await replicas(shell, f"{NAMESPACE}/{OLD}") == 0
         with shell.running("haulout run"):
             await wait_until_completed(cluster, still)
             assert is_deletion_scheduled(cluster, still)
-            table = await asyncio.to_thread(shell.run, look)
+            table = await asyncio.to_thread(shell.run, get_command)
             (row,) = [line.split() for line in table.splitlines() if line.startswith(f"mm-{still} ")]
             assert "Completed" in row
             await cluster.eventually(lambda: len(machines(cluster)), becomes=3)

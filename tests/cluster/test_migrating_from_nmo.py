@@ -95,7 +95,7 @@ def _of(**types: str) -> dict[str, Any]:
 
 
 def old_operator() -> list[RawObject]:
-    """Return what runs of the other operator, and the lease under which it leads."""
+    """Return the Deployment of the other operator, and its leader lease."""
     labels = {"control-plane": "controller-manager"}
     containers = [{"name": "manager", "image": "example/manager"}]
     template = {"metadata": {"labels": labels}, "spec": {"containers": containers}}
@@ -114,7 +114,7 @@ def old_operator() -> list[RawObject]:
 
 @pytest.fixture
 def isolated() -> Iterator[ControlPlane]:
-    """Run a control plane for this test alone: it is about what there is one of in a cluster."""
+    """Run a control plane for this test alone, because it uses objects that exist once per cluster."""
     with ControlPlane() as plane:
         plane.start_controllers()
         yield plane
@@ -139,26 +139,26 @@ async def stop_old_operator(cluster: LiveCluster) -> None:
         pendingPods=["on-n1"],
         lastError='error when evicting pods/"on-n1" -n "shop": global timeout reached: 30s',
     )
-    nobody = registration.configuration(service_name="webhook-service", namespace=OLD_HOME)
-    await cluster.admin.create(CONFIGURATIONS, nobody)
+    configuration = registration.configuration(service_name="webhook-service", namespace=OLD_HOME)
+    await cluster.admin.create(CONFIGURATIONS, configuration)
 
 
-async def test_the_page_is_followed_command_by_command(isolated: ControlPlane, shell: Shell, clock: Clock) -> None:
+async def test_page_commands_succeed(isolated: ControlPlane, shell: Shell, clock: Clock) -> None:
     steps = [candidate.text for candidate in page_commands(PAGE.read_text())]
     at_last = steps.index("kubectl get nm")
-    there, back = steps[: at_last + 1], steps[at_last + 1 :]
+    migration_steps, rollback_steps = steps[: at_last + 1], steps[at_last + 1 :]
     plan = with_blocking_pods(a_cluster(clock, control_plane=isolated).with_crd(old_definition()).with_nodes(2), "n1")
     async with plan.with_objects(a_pod("shop/free", on="n2")).running() as cluster:
         await stop_old_operator(cluster)
-        (start,) = [candidate for candidate in there if candidate == "haulout run"]
-        in_cluster = next(candidate for candidate in there if "--image" in candidate)
-        for command in there[: there.index(start)]:
+        (start,) = [candidate for candidate in migration_steps if candidate == "haulout run"]
+        in_cluster = next(candidate for candidate in migration_steps if "--image" in candidate)
+        for command in migration_steps[: migration_steps.index(start)]:
             await asyncio.to_thread(shell.run, command)
         with shell.running(start):
             await cluster.eventually(lambda: condition_of(cluster, "Cordoned")[0], becomes="True")
             await cluster.eventually(lambda: condition_of(cluster, "Drained"), becomes=("False", "Blocked"))
             assert (status(cluster)["evictionPods"], status(cluster)["totalpods"]) == (2, 2)
-            table = await asyncio.to_thread(shell.run, there[-1])
+            table = await asyncio.to_thread(shell.run, migration_steps[-1])
             assert [line.split()[:3] for line in table.splitlines()[1:]] == [[NAME, "n1", "Running"]]
 
         # The way back, in the middle: what the other operator looks for is there.
@@ -178,7 +178,7 @@ async def test_the_page_is_followed_command_by_command(isolated: ControlPlane, s
             shell.run, in_cluster, substitutions={"REGISTRY/haulout:TAG": "example/haulout:1"}
         )
         assert "deployment.apps/haulout created" in applied
-        for command in back:
+        for command in rollback_steps:
             await asyncio.to_thread(shell.run, command)
         old = yaml.safe_load(await asyncio.to_thread(shell.run, f"kubectl -n {OLD_HOME} get deployment {OLD} -o yaml"))
         new = yaml.safe_load(await asyncio.to_thread(shell.run, "kubectl -n haulout get deployment haulout -o yaml"))

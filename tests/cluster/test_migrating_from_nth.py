@@ -28,14 +28,14 @@ def leave_handler_state(shell: Shell, cloud: AwsCloud, *, endpoint: str) -> tupl
     planned, taken, drained = (cloud.launch(tags={f"{HANDLER}/managed": ""}) for _ in range(3))
     cloud.schedule(planned, start=cloud.clock.now() + timedelta(days=3), silent=True)
     cloud.interrupt_spot(taken)
-    said = {
+    settings = {
         "ENABLE_SQS_TERMINATION_DRAINING": "true",
         "QUEUE_URL": QUEUE,
         "AWS_ENDPOINT": endpoint,
         "MANAGED_TAG": f"{HANDLER}/managed",
         "WEBHOOK_TEMPLATE": '{"text": "two words"}',
     }
-    env: list[RawObject] = [{"name": name, "value": value} for name, value in said.items()]
+    env: list[RawObject] = [{"name": name, "value": value} for name, value in settings.items()]
     env.append({"name": "NODE_NAME", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}})
     container = {"name": HANDLER, "image": "example/handler", "env": env}
     template = {"metadata": {"labels": {"app": HANDLER}}, "spec": {"containers": [container]}}
@@ -49,7 +49,7 @@ def leave_handler_state(shell: Shell, cloud: AwsCloud, *, endpoint: str) -> tupl
     return planned, taken
 
 
-def test_each_command_of_the_page_does_what_it_says(shell: Shell) -> None:
+def test_page_commands_succeed(shell: Shell) -> None:
     pytest.importorskip("boto3")
     cloud = AwsCloud(RealClock(), id_seed="page")
     with served_over_http(lambda: serve(cloud, host=HOST)) as endpoint:

@@ -61,20 +61,20 @@ def a_manual_event(cloud: OciCloud, event: str, *, suffix: str = "") -> bytes:
     return msgspec.json.encode(document)
 
 
-def test_each_command_of_the_page_does_what_it_says(shell: Shell, tmp_path: Path) -> None:
+def test_page_commands_succeed(shell: Shell, tmp_path: Path) -> None:
     pytest.importorskip("oci")
     cloud = OciCloud(RealClock(), id_seed="page")
     with served_over_http(lambda: serve(cloud, host=HOST)) as endpoint:
         event = leave_handler_state(shell, cloud, endpoint=endpoint)
         (tmp_path / "event.json").write_bytes(a_manual_event(cloud, event))
         (tmp_path / "end.json").write_bytes(a_manual_event(cloud, event, suffix=".end"))
-        (mine := tmp_path / "oci").mkdir()
+        (oci_folder := tmp_path / "oci").mkdir()
         shell.export(
             WD_STREAM_OCID=STREAM,  # what a person has set who sends an event by hand
             WD_STREAM_ENDPOINT=endpoint,
             HAULOUT_OCI_COMPUTE_ENDPOINT=endpoint,
             HAULOUT_OCI_AUTH="config-file",
-            HAULOUT_OCI_CONFIG_FILE=str(a_config_file(mine)),
+            HAULOUT_OCI_CONFIG_FILE=str(a_config_file(oci_folder)),
         )
         Reader(shell).follow(PAGE.read_text())
     assert f"oci-{event}" in shell.run("kubectl get mn")

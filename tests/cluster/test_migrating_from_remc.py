@@ -90,7 +90,7 @@ def renew_lease(both: TwoControlPlanes) -> None:
 
 
 @pytest.mark.real_time
-def test_each_step_of_the_page_does_what_it_says(tmp_path: Path) -> None:
+def test_page_steps_succeed(tmp_path: Path) -> None:
     with two_control_planes() as both:
         leave_controller_state(both)
         management = both.management

@@ -150,7 +150,7 @@ def _is_expired(spec: RawObject, now: datetime) -> bool:
     return now > renewed + timedelta(seconds=spec["leaseDurationSeconds"])
 
 
-def test_each_step_of_the_page_does_what_it_says(cluster: tuple[ControlPlane, Cluster], tmp_path: Path) -> None:
+def test_page_steps_succeed(cluster: tuple[ControlPlane, Cluster], tmp_path: Path) -> None:
     control_plane, objects = cluster
     leave_controller_state(objects)
     shell = Shell(tmp_path, kubeconfig=control_plane.kubeconfig(), kubectl=control_plane.assets.path("kubectl"))

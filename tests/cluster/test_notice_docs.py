@@ -1,4 +1,4 @@
-"""What the page about `haulout notice` says is done, on a real control plane: each command, and what it shows."""
+"""The page about `haulout notice` on a real control plane: each command and its output."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,12 +14,12 @@ PAGE = Path(__file__).parents[2] / "docs" / "reference" / "notice.md"
 
 @pytest.fixture
 def isolated() -> Iterator[ControlPlane]:
-    """Have a control plane for this test alone: it is about all notices there are."""
+    """Run a control plane for this test alone, because it lists all notices."""
     with ControlPlane() as control_plane:
         yield control_plane
 
 
-def test_each_command_of_the_page_does_what_it_says(isolated: ControlPlane, tmp_path: Path) -> None:
+def test_page_commands_succeed(isolated: ControlPlane, tmp_path: Path) -> None:
     assert isolated.request("POST", "/api/v1/nodes", a_node("n1")).status == 201
     shell = Shell(tmp_path, kubeconfig=isolated.kubeconfig(), kubectl=isolated.assets.path("kubectl"))
     Reader(shell).follow(PAGE.read_text())

@@ -1,4 +1,4 @@
-"""The definition of notices comes late, goes and comes again, on a real API server: the operator follows."""
+"""The definition of notices is installed late, deleted and installed again, on a real API server."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
@@ -29,7 +29,7 @@ TIMEOUT = timedelta(minutes=2)
 
 @pytest.fixture
 def isolated() -> Iterator[ControlPlane]:
-    """Have a control plane for this test alone: others need the definition."""
+    """Run a control plane for this test alone, because other tests need the definition."""
     with ControlPlane() as control_plane:
         yield control_plane
 
@@ -44,19 +44,21 @@ async def a_client(control_plane: ControlPlane, clock: Clock) -> AsyncIterator[C
         await client.close()
 
 
-async def test_notices_are_seen_to_whenever_their_definition_is_there(isolated: ControlPlane, clock: Clock) -> None:
-    vitals = OperatorStatus()
+async def test_notices_are_processed_whenever_their_definition_is_installed(
+    isolated: ControlPlane, clock: Clock
+) -> None:
+    operator_status = OperatorStatus()
     async with a_client(isolated, clock) as client, asyncio.TaskGroup() as group:
         await client.create(NODES, a_node("n1"))
         settings = OperatorSettings(namespace="default", identity="one")
-        operator = group.create_task(run_operator(client, settings, status=vitals))
-        await eventually(clock, lambda: "is not installed" in _status_text(vitals), within=TIMEOUT)
+        operator = group.create_task(run_operator(client, settings, status=operator_status))
+        await eventually(clock, lambda: "is not installed" in _status_text(operator_status), within=TIMEOUT)
         for name in ("first", "second"):
             await client.create(CUSTOM_RESOURCE_DEFINITIONS, definition())
             await eventually(clock, partial(_notice_phase, client, name), becomes=NoticePhase.PLANNED, within=TIMEOUT)
             await client.delete(CUSTOM_RESOURCE_DEFINITIONS, NAME)
             await eventually(clock, partial(_is_gone, client), becomes=True, within=TIMEOUT)
-        await eventually(clock, lambda: "is not installed" in _status_text(vitals), within=TIMEOUT)
+        await eventually(clock, lambda: "is not installed" in _status_text(operator_status), within=TIMEOUT)
         operator.cancel()
 
 
@@ -65,7 +67,7 @@ def _status_text(operator_status: OperatorStatus) -> str:
 
 
 async def _notice_phase(client: Client, name: str) -> str:
-    """Return how a notice stands, which is made if it is not there; before it can be, nothing."""
+    """Return the phase of a notice, which is created if it is missing; empty while its definition is missing."""
     try:
         return (await client.get(MAINTENANCE_NOTICES, name)).status.phase
     except NotFound:

@@ -1,4 +1,4 @@
-"""Strategic merge patches: the sandbox makes of an object what the real server makes of it, in whatever order."""
+"""Strategic merge patches: the sandbox produces the same objects as the real server, apart from the order."""
 
 import copy
 import json
@@ -211,33 +211,29 @@ STATUS_CHANGES: list[JsonObject] = [
 ]
 
 
-def test_the_shapes_that_we_ship_are_those_of_the_real_server(control_plane: ControlPlane) -> None:
+def test_shipped_merge_schemas_match_the_server(control_plane: ControlPlane) -> None:
     shipped = resources.files(patch_package).joinpath("shapes.json").read_text()
     assert shipped == to_json(merge_schemas(control_plane))
 
 
 @pytest.mark.parametrize("name", CHANGES)
-def test_a_strategic_merge_patch_does_what_the_real_server_does(
-    control_plane: ControlPlane, namespace: str, name: str
-) -> None:
+def test_strategic_merge_patch_matches_the_server(control_plane: ControlPlane, namespace: str, name: str) -> None:
     kind, make, patches = CHANGES[name]
     real = RealObject(control_plane, namespace, kind=kind, name=make()["metadata"]["name"])
     live = real.create(make())
     for patch in patches:
         wanted = succeeded(real.request("PATCH", patch, query="dryRun=All", content=STRATEGIC_MERGE_PATCH))
-        ours = strategic_merge(copy.deepcopy(live), copy.deepcopy(patch), merge_shape(kind))
-        assert _sorted(content_of(real.dry_run(ours))) == _sorted(content_of(wanted)), patch
+        merged = strategic_merge(copy.deepcopy(live), copy.deepcopy(patch), merge_shape(kind))
+        assert _sorted(content_of(real.dry_run(merged))) == _sorted(content_of(wanted)), patch
     real.request("DELETE")
 
 
-def test_a_strategic_merge_patch_of_a_status_does_what_the_real_server_does(
-    control_plane: ControlPlane, namespace: str
-) -> None:
+def test_strategic_merge_patch_of_a_status_matches_the_server(control_plane: ControlPlane, namespace: str) -> None:
     real = RealObject(control_plane, namespace, kind=NODE, name="patched-node")
     live = real.create(a_node())
     for patch in STATUS_CHANGES:
-        ours = strategic_merge(copy.deepcopy(live), copy.deepcopy(patch), merge_shape(NODE))
-        expected = real.dry_run(ours, sub="status")
+        merged = strategic_merge(copy.deepcopy(live), copy.deepcopy(patch), merge_shape(NODE))
+        expected = real.dry_run(merged, sub="status")
         live = succeeded(real.request("PATCH", patch, sub="status", content=STRATEGIC_MERGE_PATCH))
         assert _sorted(content_of(expected)) == _sorted(content_of(live)), patch
     real.request("DELETE")

@@ -42,7 +42,7 @@ class Kubectl:
         return [line.split() for line in done.stdout.splitlines()[1:]]
 
     def age_in_minutes(self, node: str) -> int:
-        """Return how old a node is said to be."""
+        """Return the printed age of a node."""
         age = self.rows("get", "node", node)[0][3]
         hours, _, minutes_part = age.rpartition("h")
         return 60 * int(hours or "0") + int(minutes_part.partition("m")[0] or "0")
@@ -54,13 +54,13 @@ class Kubectl:
 
 @pytest.fixture
 def kubectl(control_plane: ControlPlane, tmp_path: Path) -> Iterator[Kubectl]:
-    """Have a sandbox on which a watch would last some seconds if it were by the cluster's clock, and kubectl on it."""
+    """Run a sandbox whose clock is so fast that a watch timed by it would last only seconds; yield kubectl on it."""
     args = ["--nodes", "3", "--pods-per-node", "3", "--speed", "1200", "--write-kubeconfig", str(tmp_path / "kc")]
     with running_sandbox(tmp_path, *args, "--scenario", a_scenario_without_timeline(tmp_path)) as running:
         yield Kubectl(control_plane.assets.path("kubectl"), running)
 
 
-def test_what_it_advises_to_try_does_what_it_says(kubectl: Kubectl) -> None:
+def test_printed_commands_work(kubectl: Kubectl) -> None:
     assert {row[1] for row in kubectl.rows("get", "nodes")} == {"Ready"}
     pods = kubectl.rows("get", "pods", "-A", "-o", "wide")
     assert {row[3] for row in pods} <= {"Running", "Completed"}
@@ -80,7 +80,7 @@ def test_what_it_advises_to_try_does_what_it_says(kubectl: Kubectl) -> None:
     assert "Unschedulable:      false\n" in kubectl("describe", "node", node).stdout
 
 
-def test_a_watch_goes_on_while_hours_pass(kubectl: Kubectl) -> None:
+def test_watch_stays_open_while_hours_pass(kubectl: Kubectl) -> None:
     with kubectl.start("get", "nodes", "-w") as watching:
         try:
             lines = watching.stdout
@@ -89,16 +89,16 @@ def test_a_watch_goes_on_while_hours_pass(kubectl: Kubectl) -> None:
             while kubectl.age_in_minutes("general-01") < 70:
                 assert watching.poll() is None
             assert kubectl("cordon", "general-02").returncode == 0
-            seen = ""
-            while "SchedulingDisabled" not in seen:
-                seen = lines.readline()
-                assert seen, "the watch has ended"
-            assert seen.startswith("general-02")
+            line = ""
+            while "SchedulingDisabled" not in line:
+                line = lines.readline()
+                assert line, "the watch has ended"
+            assert line.startswith("general-02")
         finally:
             watching.terminate()
 
 
-def test_a_hub_and_all_that_it_manages_can_be_reached(control_plane: ControlPlane, tmp_path: Path) -> None:
+def test_hub_and_its_workload_clusters_are_reachable(control_plane: ControlPlane, tmp_path: Path) -> None:
     args = ["--scenario", "hub", "--speed", "60", "--write-kubeconfig", str(tmp_path / "kc")]
     with running_sandbox(tmp_path, *args) as running:
         kubectl = Kubectl(control_plane.assets.path("kubectl"), running)

@@ -17,34 +17,34 @@ ZONE = {"topology.kubernetes.io/zone": "z1", "topology.kubernetes.io/region": "r
 VOLATILE = ("uid", "resourceVersion", "creationTimestamp", "managedFields", "namespace", "deletionTimestamp")
 
 
-def test_a_pod_is_bound_once_and_for_all(control_plane: ControlPlane, namespace: str) -> None:
+def test_pod_is_bound_once(control_plane: ControlPlane, namespace: str) -> None:
     def real(method: str, path: str, body: Any) -> tuple[int, Any]:
         answer = control_plane.request(method, path, body)
         return answer.status, answer.json()
 
-    told = _run_bindings(real, namespace=namespace, node=f"{namespace}-n1")
-    assert told == asyncio.run(_in_memory(namespace=namespace, node=f"{namespace}-n1"))
+    real_responses = _run_bindings(real, namespace=namespace, node=f"{namespace}-n1")
+    assert real_responses == asyncio.run(_in_memory(namespace=namespace, node=f"{namespace}-n1"))
 
 
 async def _in_memory(*, namespace: str, node: str) -> list[Any]:
     cluster = ApiServer(VirtualClock(), namespaces=[namespace])
     transport = cluster.transport()
 
-    def ask(method: str, path: str, body: Any) -> tuple[int, Any]:
+    def send_request(method: str, path: str, body: Any) -> tuple[int, Any]:
         content = None if body is None else msgspec.json.encode(body)
         answer = transport._server.handle(Request(method=method, path=path, body=content), user=transport.user)
         return answer.status, msgspec.json.decode(answer.body)  # type: ignore[union-attr]  # no watch
 
-    return _run_bindings(ask, namespace=namespace, node=node)
+    return _run_bindings(send_request, namespace=namespace, node=node)
 
 
-def _run_bindings(ask: SendRequest, *, namespace: str, node: str) -> list[Any]:
-    """Bind, in every way that can go right or wrong; return all that was said."""
+def _run_bindings(send_request: SendRequest, *, namespace: str, node: str) -> list[Any]:
+    """Bind pods in all valid and invalid ways; return all responses."""
     pods = f"/api/v1/namespaces/{namespace}/pods"
 
     def pod(name: str, **spec: Any) -> str:
         containers = {"containers": [{"name": "main", "image": "main"}]}
-        status, made = ask("POST", pods, {"metadata": {"name": name}, "spec": containers | spec})
+        status, made = send_request("POST", pods, {"metadata": {"name": name}, "spec": containers | spec})
         assert status == 201, made
         uid: str = made["metadata"]["uid"]
         return uid
@@ -52,11 +52,11 @@ def _run_bindings(ask: SendRequest, *, namespace: str, node: str) -> list[Any]:
     def bind(name: str, to: Any = None, url: str = "", **meta: Any) -> Any:
         target = {"kind": "Node", "name": node} if to is None else to
         body = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": name, **meta}, "target": target}
-        code, response = ask("POST", f"{pods}/{url or name}/binding", body)
+        code, response = send_request("POST", f"{pods}/{url or name}/binding", body)
         return code, response.get("reason")
 
     def pod_fields(name: str) -> Any:
-        _, found = ask("GET", f"{pods}/{name}", None)
+        _, found = send_request("GET", f"{pods}/{name}", None)
         meta, spec, status = found["metadata"], found["spec"], found["status"]
         conditions = [
             {k: v for k, v in condition.items() if "Time" not in k} for condition in status.get("conditions", [])
@@ -64,7 +64,7 @@ def _run_bindings(ask: SendRequest, *, namespace: str, node: str) -> list[Any]:
         kept = {key: value for key, value in meta.items() if key not in VOLATILE}
         return kept, spec.get("nodeName"), status["phase"], conditions
 
-    ask("POST", "/api/v1/nodes", {"metadata": {"name": node, "labels": ZONE}})
+    send_request("POST", "/api/v1/nodes", {"metadata": {"name": node, "labels": ZONE}})
     uid = pod("a")
     wrong = "00000000-0000-0000-0000-000000000000"
     responses = [
@@ -78,11 +78,11 @@ def _run_bindings(ask: SendRequest, *, namespace: str, node: str) -> list[Any]:
     responses.append(("gated", bind("gated")))
     pod("c")
     responses.append(("to a node that is not there", bind("c", to={"name": "nowhere"}), pod_fields("c")))
-    ask("DELETE", f"/api/v1/nodes/{node}", None)
+    send_request("DELETE", f"/api/v1/nodes/{node}", None)
     return responses
 
 
-def test_quantities_are_written_as_the_server_writes_them(control_plane: ControlPlane, namespace: str) -> None:
+def test_quantities_are_formatted_like_the_server(control_plane: ControlPlane, namespace: str) -> None:
     plain = "0 100m 0.1 1.5Gi 1024Mi 0.5Ki 2000 1000m 129e6 0.0000000001 .5 1234567890123456789 3Ei 9Ei 1.0001Ki"
     texts = [*plain.split(), "1e-9", "12k", "7Pi", "0.25Ti", "1000Ki", "8Ki", "1024e3", "0e5", "123456789n", "1000000u"]
     containers = [
@@ -92,7 +92,7 @@ def test_quantities_are_written_as_the_server_writes_them(control_plane: Control
     pod = {"metadata": {"name": "quantities"}, "spec": {"containers": containers}}
     answer = control_plane.request("POST", f"/api/v1/namespaces/{namespace}/pods?dryRun=All", pod)
     assert answer.status == 201, answer.body
-    shown = [container["resources"]["requests"]["memory"] for container in answer.json()["spec"]["containers"]]
+    formatted = [container["resources"]["requests"]["memory"] for container in answer.json()["spec"]["containers"]]
     # What a pod asks for is rounded up to thousandths when it is defaulted.
     wanted = [Quantity(parse(text).milli * 10**6, parse(text).format) for text in texts]
-    assert shown == [str(quantity) for quantity in wanted]
+    assert formatted == [str(quantity) for quantity in wanted]

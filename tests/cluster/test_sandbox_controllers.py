@@ -75,14 +75,14 @@ class ControllerNamespace:
     async def eventually(self, resource: Resource[Any], name: str, **status: Any) -> None:
         """Wait for a status."""
 
-        async def shows() -> bool:
+        async def has_status() -> bool:
             current_status = (await self.get(resource, name)).get("status", {})
             return all(current_status.get(key, 0) == value for key, value in status.items())
 
-        await eventually(self.clock, shows, within=timedelta(minutes=1))
+        await eventually(self.clock, has_status, within=timedelta(minutes=1))
 
     async def kubectl(self, *arguments: str) -> str:
-        """Return what kubectl says."""
+        """Return the output of kubectl."""
         done = await asyncio.to_thread(self.control_plane.kubectl, *arguments, "-n", self.namespace)
         return done.stdout
 
@@ -99,7 +99,7 @@ async def a_client(control_plane: ControlPlane, clock: Clock) -> AsyncIterator[C
 
 @asynccontextmanager
 async def a_controller_namespace(
-    control_plane: ControlPlane, clock: Clock, namespace: str, *, ours: bool
+    control_plane: ControlPlane, clock: Clock, namespace: str, *, in_sandbox: bool
 ) -> AsyncIterator[ControllerNamespace]:
     """Yield a namespace in which the sandbox's controllers run, or not."""
     async with a_client(control_plane, clock) as client, asyncio.TaskGroup() as tasks:
@@ -120,7 +120,7 @@ async def a_controller_namespace(
             tasks.create_task(kubelets.queue.run()),
             *(
                 [tasks.create_task(ControllerManager(client, random=Random(7), factories=ALL_CONTROLLERS).run())]
-                if ours
+                if in_sandbox
                 else []
             ),
         ]
@@ -134,11 +134,11 @@ async def controller_namespace(
     control_plane: ControlPlane, clock: Clock, namespace: str
 ) -> AsyncIterator[ControllerNamespace]:
     """Yield a namespace in which the sandbox's controllers run."""
-    async with a_controller_namespace(control_plane, clock, namespace, ours=True) as made:
+    async with a_controller_namespace(control_plane, clock, namespace, in_sandbox=True) as made:
         yield made
 
 
-async def test_a_deployment_is_rolled_out_restarted_protected_and_collected(
+async def test_deployment_is_rolled_out_restarted_protected_and_garbage_collected(
     controller_namespace: ControllerNamespace,
 ) -> None:
     await controller_namespace.create(DEPLOYMENTS, a_workload("Deployment", replicas=4))
@@ -173,7 +173,7 @@ async def test_a_deployment_is_rolled_out_restarted_protected_and_collected(
     assert await controller_namespace.list(PODS) == await controller_namespace.list(REPLICA_SETS) == []
 
 
-async def test_a_namespace_is_emptied_before_it_goes(controller_namespace: ControllerNamespace) -> None:
+async def test_namespace_is_emptied_before_it_is_deleted(controller_namespace: ControllerNamespace) -> None:
     await controller_namespace.create(DEPLOYMENTS, a_workload("Deployment", replicas=2))
     await controller_namespace.eventually(DEPLOYMENTS, "cart", availableReplicas=2)
     await controller_namespace.client.delete(NAMESPACES, controller_namespace.namespace)
@@ -188,7 +188,7 @@ async def test_a_namespace_is_emptied_before_it_goes(controller_namespace: Contr
     await eventually(controller_namespace.clock, gone, within=timedelta(minutes=1))
 
 
-async def test_they_leave_what_the_real_controllers_leave(
+async def test_sandbox_controllers_leave_the_same_objects_as_the_real_ones(
     control_plane: ControlPlane, clock: Clock, namespace: str
 ) -> None:
     theirs = f"{namespace}-theirs"
@@ -197,21 +197,21 @@ async def test_they_leave_what_the_real_controllers_leave(
         await client.patch(NODES, NODE, merge_patch({"spec": {"taints": None}}))  # a new node is taken for not ready
         await client.create(NAMESPACES, {"metadata": {"name": theirs}})
     try:
-        async with a_controller_namespace(control_plane, clock, namespace, ours=True) as bench:
-            made_by_ours = await run_workloads(bench)
+        async with a_controller_namespace(control_plane, clock, namespace, in_sandbox=True) as workspace:
+            sandbox_objects = await run_workloads(workspace)
         await asyncio.to_thread(
             control_plane.start_controllers,
             ("*", "-node-lifecycle-controller", "-pod-garbage-collector-controller"),
             scheduler=False,
         )
-        async with a_controller_namespace(control_plane, clock, theirs, ours=False) as bench:
-            made_by_theirs = await run_workloads(bench)
+        async with a_controller_namespace(control_plane, clock, theirs, in_sandbox=False) as workspace:
+            real_objects = await run_workloads(workspace)
     finally:
         await asyncio.to_thread(control_plane.stop_controllers)
         control_plane.request("DELETE", f"/api/v1/nodes/{NODE}")
         control_plane.request("DELETE", f"/api/v1/namespaces/{theirs}")
-    for what, told in made_by_theirs.items():
-        assert (what, made_by_ours[what]) == (what, told)
+    for title, expected in real_objects.items():
+        assert (title, sandbox_objects[title]) == (title, expected)
 
 
 async def run_workloads(namespace: ControllerNamespace) -> dict[str, Any]:
@@ -275,9 +275,9 @@ def normalized(value: Any) -> Any:
     return value
 
 
-def stable_fields(thing: RawObject) -> RawObject:
+def stable_fields(obj: RawObject) -> RawObject:
     """Return of an object what does not depend on chance."""
-    meta, spec = thing["metadata"], thing["spec"]
+    meta, spec = obj["metadata"], obj["spec"]
     hashes = ("pod-template-hash", "controller-revision-hash", "controller-uid", "pod-template-generation")
     return {
         "labels": {name: text for name, text in meta.get("labels", {}).items() if not name.endswith(hashes)},
@@ -288,5 +288,5 @@ def stable_fields(thing: RawObject) -> RawObject:
         "hostname": spec.get("hostname"),
         "tolerations": sorted(spec.get("tolerations", []), key=str),
         "affinity": spec.get("affinity"),
-        "status": normalized({name: thing["status"].get(name) for name in ("phase", "replicas", "observedGeneration")}),
+        "status": normalized({name: obj["status"].get(name) for name in ("phase", "replicas", "observedGeneration")}),
     }

@@ -1,4 +1,4 @@
-"""The sandbox's scheduler, kubelets and node lifecycle on a real control plane: they do not know the difference."""
+"""The sandbox's scheduler, kubelets and node lifecycle controller on a real control plane."""
 
 import asyncio
 import json
@@ -48,15 +48,15 @@ def control_plane() -> Iterator[ControlPlane]:
 @pytest.fixture
 def controllers(control_plane: ControlPlane) -> Iterator[None]:
     """Run all controllers of Kubernetes but those that ours stand in for."""
-    ours = ("-node-lifecycle-controller", "-taint-eviction-controller")
-    control_plane.start_controllers(("*", *ours), scheduler=False)
+    disabled_controllers = ("-node-lifecycle-controller", "-taint-eviction-controller")
+    control_plane.start_controllers(("*", *disabled_controllers), scheduler=False)
     yield
     control_plane.stop_controllers()
 
 
 @asynccontextmanager
 async def running_nodes(control_plane: ControlPlane, *machines: Machine, scheduler: str) -> AsyncIterator[Kubelets]:
-    """Yield the kubelets of these machines, with a scheduler and who looks after nodes."""
+    """Yield the kubelets of these machines, with a scheduler and a node lifecycle controller."""
     clock = RealClock()
     connection = config.load(kubeconfig=str(control_plane.kubeconfig()))
     client = Client(HttpTransport(connection, clock=clock), clock=clock, random=Random(1))
@@ -80,28 +80,28 @@ async def running_nodes(control_plane: ControlPlane, *machines: Machine, schedul
 
 
 class KubectlCluster:
-    """What kubectl says."""
+    """A cluster, accessed with kubectl."""
 
     def __init__(self, control_plane: ControlPlane, namespace: str) -> None:
         self._control_plane = control_plane
         self._namespace = namespace
 
     async def kubectl(self, *arguments: str, document: Any = None) -> str:
-        """Return what a command says."""
+        """Return the output of a command."""
         text = None if document is None else json.dumps(document)
         done = await asyncio.to_thread(
             self._control_plane.kubectl, "-n", self._namespace, *arguments, input=text, check=True
         )
         return str(done.stdout)
 
-    async def get(self, what: str) -> Any:
+    async def get(self, resource: str) -> Any:
         """Return objects."""
-        return json.loads(await self.kubectl("get", *what.split(), "-o", "json"))
+        return json.loads(await self.kubectl("get", *resource.split(), "-o", "json"))
 
-    async def wait_until(self, what: str, check: Callable[[Any], bool]) -> Any:
+    async def wait_until(self, resource: str, check: Callable[[Any], bool]) -> Any:
         """Return objects as soon as they pass."""
         async with asyncio.timeout(60):
-            while not check(found := await self.get(what)):
+            while not check(found := await self.get(resource)):
                 await RealClock().sleep(timedelta(milliseconds=100))
         return found
 
@@ -115,9 +115,7 @@ def _ready(node: Any) -> str:
 
 
 @pytest.mark.usefixtures("controllers")
-async def test_a_deployment_runs_is_drained_and_survives_the_loss_of_a_node(
-    control_plane: ControlPlane, namespace: str
-) -> None:
+async def test_deployment_survives_a_drain_and_the_loss_of_a_node(control_plane: ControlPlane, namespace: str) -> None:
     cluster = KubectlCluster(control_plane, namespace)
     names = [f"{letter}-{namespace[-6:]}" for letter in "abc"]
     machines = [Machine(name=name, zone=f"z{number}", cpu="4") for number, name in enumerate(names)]
@@ -140,8 +138,8 @@ async def test_a_deployment_runs_is_drained_and_survives_the_loss_of_a_node(
         await cluster.kubectl("uncordon", names[0])
 
         kubelets.kill(names[1])
-        lost = await cluster.wait_until(f"node {names[1]}", lambda taint: _ready(taint) == "Unknown")
-        assert lost["status"]["conditions"][-1]["reason"] == "NodeStatusUnknown"
+        lost_node = await cluster.wait_until(f"node {names[1]}", lambda taint: _ready(taint) == "Unknown")
+        assert lost_node["status"]["conditions"][-1]["reason"] == "NodeStatusUnknown"
         await cluster.wait_until(f"node {names[1]}", lambda taint: len(taint["spec"].get("taints", [])) == 2)
         kubelets.revive(names[1])
         await cluster.wait_until(
@@ -150,7 +148,7 @@ async def test_a_deployment_runs_is_drained_and_survives_the_loss_of_a_node(
         await cluster.kubectl("rollout", "status", "deployment/web", "--timeout=60s")
 
 
-async def test_who_fits_nowhere_is_told_so_as_kube_scheduler_tells_it(
+async def test_unschedulable_pods_have_the_messages_of_kube_scheduler(
     control_plane: ControlPlane, namespace: str
 ) -> None:
     cluster, suffix = KubectlCluster(control_plane, namespace), namespace[-6:]
@@ -166,7 +164,7 @@ async def test_who_fits_nowhere_is_told_so_as_kube_scheduler_tells_it(
     by_zone = avoid | {"topologyKey": "topology.kubernetes.io/zone", "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule"}
     absent = avoid | {"labelSelector": {"matchLabels": {"app": "absent"}}}
     required = "requiredDuringSchedulingIgnoredDuringExecution"
-    wishes: dict[str, dict[str, Any]] = {
+    pod_specs: dict[str, dict[str, Any]] = {
         "large": {"cpu": "6"},
         "picky": {"nodeSelector": {"disk": "hdd"}},
         "both": {"cpu": "2", "memory": "100Gi", "tolerations": [{"operator": "Exists"}]},
@@ -184,17 +182,17 @@ async def test_who_fits_nowhere_is_told_so_as_kube_scheduler_tells_it(
         await asyncio.to_thread(control_plane.start_controllers, ("ttl-controller",), scheduler=True)
         try:
             pods = [
-                _pod(f"{name}-{who}", scheduler, **wish)
-                for name, wish in wishes.items()
-                for who, scheduler in (("ours", SANDBOX_SCHEDULER), ("theirs", "default-scheduler"))
+                _pod(f"{name}-{owner}", scheduler, **pod_spec)
+                for name, pod_spec in pod_specs.items()
+                for owner, scheduler in (("ours", SANDBOX_SCHEDULER), ("theirs", "default-scheduler"))
             ]
             await cluster.kubectl("create", "-f", "-", document=_list(*pods))
-            told = await cluster.wait_until("pods", lambda item: len(_messages(item)) == len(pods))
+            pending = await cluster.wait_until("pods", lambda item: len(_messages(item)) == len(pods))
         finally:
             await asyncio.to_thread(control_plane.stop_controllers)
-    messages = _messages(told)
-    ours = {name: messages[f"{name}-ours"] for name in wishes}
-    assert ours == {name: messages[f"{name}-theirs"] for name in wishes}
+    messages = _messages(pending)
+    sandbox_messages = {name: messages[f"{name}-ours"] for name in pod_specs}
+    assert sandbox_messages == {name: messages[f"{name}-theirs"] for name in pod_specs}
 
 
 def _pod(name: str, scheduler: str, *, labels: Any = None, cpu: str = "", memory: str = "", **spec: Any) -> Any:
@@ -222,7 +220,7 @@ def _not_ready_taints(found: Any) -> list[str]:
 
 
 def _messages(pods: Any) -> dict[str, str]:
-    """Return why pods fit nowhere."""
+    """Return the messages of unschedulable pods."""
     return {
         pod["metadata"]["name"]: condition["message"]
         for pod in pods["items"]

@@ -31,18 +31,18 @@ REFUSED = "no node with name absent found"
 
 @dataclass
 class OffsetClock(RealClock):
-    """A clock that is wrong by so much."""
+    """A clock with an offset."""
 
     offset: timedelta = timedelta()
 
     def now(self) -> datetime:
-        """Return the time that it believes it is."""
+        """Return the time with the offset."""
         return super().now() + self.offset
 
 
 @pytest.mark.real_time
-async def test_a_certificate_is_renewed_while_reviews_go_on(control_plane: ControlPlane, namespace: str) -> None:
-    """It was made 250 days ago: time for the next one, which is shown an hour later."""
+async def test_certificate_is_rotated_without_failed_reviews(control_plane: ControlPlane, namespace: str) -> None:
+    """It was issued 250 days ago: the next one is due, and is served an hour later."""
     clock = OffsetClock(timedelta(days=-250))
     name = f"{namespace}-webhook"
     settings = WebhookSettings(
@@ -60,28 +60,28 @@ async def test_a_certificate_is_renewed_while_reviews_go_on(control_plane: Contr
             await client.create(CONFIGURATIONS, body)
             cleanup.push_async_callback(client.delete, CONFIGURATIONS, name)
             await eventually(RealClock(), lambda: _is_webhook_active(world))
-            shown = hook.serving_certificate.identity
+            first_identity = hook.serving_certificate.identity
 
             clock.offset = timedelta()
             await _enqueue_secret(client, namespace)
             await eventually(RealClock(), lambda: _authorities(client, name), becomes=2)
-            assert hook.serving_certificate.identity == shown
+            assert hook.serving_certificate.identity == first_identity
 
-            asking = group.create_task(_ask_until_renewed(world, hook))
+            review_task = group.create_task(_request_until_renewed(world, hook))
             clock.offset = timedelta(minutes=62)
 
             async def is_exchanged() -> bool:
-                # The webhook may hear only now, on the new time, that its registration was written.
+                # The webhook may receive the write of its registration only now, at the new time.
                 clock.offset += timedelta(minutes=2)
                 await _enqueue_secret(client, namespace)
-                return hook.serving_certificate.identity != shown
+                return hook.serving_certificate.identity != first_identity
 
             await eventually(RealClock(), is_exchanged, every=timedelta(seconds=0.2))
-            # More at once than there are connections: some are new, and are shown the new certificate.
+            # More at once than there are connections: some are new, and get the new certificate.
             assert all(
                 REFUSED in item for item in await asyncio.gather(*(world.denial_message("absent") for _ in range(20)))
             )
-            await asking
+            await review_task
 
             other = replace("/webhooks/0/clientConfig/caBundle", base64.b64encode(Authority().pem).decode())
             await client.patch(CONFIGURATIONS, name, json_patch(other))
@@ -96,8 +96,8 @@ async def _is_webhook_active(webhook_cluster: WebhookCluster) -> bool:
         return False
 
 
-async def _ask_until_renewed(webhook_cluster: WebhookCluster, hook: Webhook) -> None:
-    """Ask again and again until some time after the certificate has changed; no answer may be another."""
+async def _request_until_renewed(webhook_cluster: WebhookCluster, hook: Webhook) -> None:
+    """Send reviews until some time after the certificate has changed; all responses must be the same."""
     before = hook.serving_certificate.identity
     left = 20
     while left:
@@ -106,7 +106,7 @@ async def _ask_until_renewed(webhook_cluster: WebhookCluster, hook: Webhook) -> 
 
 
 async def _enqueue_secret(client: Client, namespace: str) -> None:
-    """Have the Secret looked at now, not when its clock next rings."""
+    """Have the Secret reconciled now, not at its next scheduled time."""
     label = merge_patch({"metadata": {"labels": {"touched": str(random.random())}}})
     await client.patch(SECRETS, registration.MANAGED_SECRET, label, namespace=namespace)
 

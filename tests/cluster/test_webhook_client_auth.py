@@ -70,7 +70,7 @@ def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
         yield found
 
 
-async def test_only_the_api_server_is_answered_where_client_certificates_are_required(plane: ControlPlane) -> None:
+async def test_required_client_certificates_admit_only_the_api_server(plane: ControlPlane) -> None:
     namespace = SERVICE_ACCOUNT[0]
     settings = WebhookSettings(
         host=LOCAL,

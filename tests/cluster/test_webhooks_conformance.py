@@ -1,4 +1,4 @@
-"""The sandbox asks admission webhooks about the same changes as the real server, and heeds their answers alike."""
+"""The sandbox calls admission webhooks for the same requests as the real server, with the same effect."""
 
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -37,21 +37,21 @@ UNREACHABLE = {"url": "https://127.0.0.1:1/x"}
 
 @pytest.fixture(scope="module")
 def own_control_plane() -> Iterator[ControlPlane]:
-    """Webhooks that want to know everything are for nobody else's cluster."""
+    """Run a control plane for these tests alone, because their webhooks match all requests."""
     with ControlPlane() as cluster:
         yield cluster
 
 
 @dataclass
 class ComparedServer:
-    """One of the two servers; the webhook that it asks has its name in its path."""
+    """One of the two servers; the webhook that it calls has its name in its path."""
 
     name: str
     api: Transport
     webhook: WebhookServer
 
     async def register(self, name: str, *rules: JsonObject, **more: Any) -> None:
-        """Put a webhook in force."""
+        """Register a webhook."""
         hook = a_webhook_entry(
             self.webhook.client_config(f"/{self.name}/{name}"), *rules, name=f"{name}.example.com", **more
         )
@@ -59,23 +59,23 @@ class ComparedServer:
         assert code == 201, response
 
     def reviewed_requests(self) -> list[tuple[str, ...]]:
-        """Return what the webhook was asked about, each once: the real server repeats itself after a conflict."""
+        """Return the reviewed requests without repetitions: the real server repeats a review after a conflict."""
         found: dict[tuple[str, ...], None] = {}
         for path, request in self.webhook.requests:
             if path.startswith(f"/{self.name}/") and request["userInfo"]["username"] == WHO:
-                what = ("operation", "namespace", "name", "subResource")
+                fields = ("operation", "namespace", "name", "subResource")
                 kind = request["kind"]
-                found[*(request.get(item, "") for item in what), kind["group"], kind["version"], kind["kind"]] = None
+                found[*(request.get(item, "") for item in fields), kind["group"], kind["version"], kind["kind"]] = None
         return list(found)
 
     async def wait_until_active(self) -> None:
-        """Wait until a webhook is asked about a ConfigMap, and forget it."""
+        """Wait until a webhook is called for a ConfigMap, and clear its requests."""
 
-        async def is_asked() -> bool:
+        async def is_webhook_called() -> bool:
             await request_json(self.api, "POST", CONFIG_MAPS, a_config_map("probe"), dryRun="All")
             return bool(self.reviewed_requests())
 
-        await eventually(RealClock(), is_asked, within=timedelta(seconds=10))
+        await eventually(RealClock(), is_webhook_called, within=timedelta(seconds=10))
         self.webhook.requests.clear()
 
 
@@ -132,23 +132,23 @@ REQUESTS: tuple[tuple[str, str, Any, dict[str, str]], ...] = (
 
 
 @pytest.mark.real_time
-async def test_webhooks_are_asked_about_the_same(own_control_plane: ControlPlane, tmp_path: Path) -> None:
+async def test_webhooks_are_called_for_the_same_requests(own_control_plane: ControlPlane, tmp_path: Path) -> None:
     async with both(own_control_plane, tmp_path) as sides:
         for side in sides:
             await side.register("all", rule("*/*"))
             await side.wait_until_active()
         for method, path, body, more in REQUESTS:
-            told = []
+            results = []
             for side in sides:
                 side.webhook.requests.clear()
                 code, _ = await request_json(side.api, method, path, body, **more)
-                told.append((code, side.reviewed_requests()))
-            assert told[0] == told[1], f"{method} {path}"
+                results.append((code, side.reviewed_requests()))
+            assert results[0] == results[1], f"{method} {path}"
 
 
 @pytest.mark.real_time
-async def test_answers_of_webhooks_are_heeded_the_same(own_control_plane: ControlPlane, tmp_path: Path) -> None:
-    said = {
+async def test_webhook_responses_have_the_same_effect(own_control_plane: ControlPlane, tmp_path: Path) -> None:
+    behaviours = {
         "allow": allows,
         "deny": denies("not today"),
         "later": denies("later", code=429, reason="TooManyRequests", details={"retryAfterSeconds": 7}),
@@ -162,7 +162,7 @@ async def test_answers_of_webhooks_are_heeded_the_same(own_control_plane: Contro
             await side.register(
                 "seen", about, objectSelector={"matchExpressions": [{"key": "do", "operator": "Exists"}]}
             )
-            for name, behaviour in said.items():
+            for name, behaviour in behaviours.items():
                 side.webhook.set_behaviour(f"/{side.name}/{name}", behaviour)
                 await side.register(name, about, objectSelector={"matchLabels": {"do": name}})
             for policy in ("Fail", "Ignore"):
@@ -171,14 +171,14 @@ async def test_answers_of_webhooks_are_heeded_the_same(own_control_plane: Contro
                     policy.lower(), about, objectSelector=selector, clientConfig=UNREACHABLE, failurePolicy=policy
                 )
 
-            async def is_seen(side: ComparedServer = side) -> bool:
+            async def is_webhook_called(side: ComparedServer = side) -> bool:
                 await request_json(
                     side.api, "POST", CONFIG_MAPS, a_config_map("probe", labels={"do": "x"}), dryRun="All"
                 )
                 return bool(side.reviewed_requests())
 
-            await eventually(RealClock(), is_seen, within=timedelta(seconds=10))
-        for name in (*said, "fail", "ignore"):
+            await eventually(RealClock(), is_webhook_called, within=timedelta(seconds=10))
+        for name in (*behaviours, "fail", "ignore"):
             codes = [
                 (await request_json(side.api, "POST", CONFIG_MAPS, a_config_map(name, labels={"do": name})))[0]
                 for side in sides

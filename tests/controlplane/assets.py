@@ -25,7 +25,7 @@ PROGRAMS = (*ESSENTIAL, *CONTROLLERS)  # in this order they are built: what is n
 
 
 class AssetsMissing(RuntimeError):
-    """A program is neither here nor can it be built."""
+    """A program is neither installed nor can it be built."""
 
 
 @dataclass(frozen=True, slots=True)

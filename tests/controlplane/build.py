@@ -87,13 +87,13 @@ def _write_module(go: Path, folder: Path, *, log: Callable[[str], None]) -> None
 def _go_mod(source: dict[str, Any]) -> str:
     """Return a go.mod that can build what `source`, the go.mod of Kubernetes as JSON, can build in its own place."""
     etcd = next(module["Version"] for module in source["Require"] if module["Path"] == _ETCD_SERVER)
-    staged = [replacement["Old"]["Path"] for replacement in source["Replace"]]
+    staging_modules = [replacement["Old"]["Path"] for replacement in source["Replace"]]
     lines = [
         "module haulout.test/controlplane",
         f"go {source['Go']}",
         f"require k8s.io/kubernetes {KUBERNETES}",
         f"require {_ETCD_SERVER} {etcd}",
-        *(f"replace {path} => {path} {_STAGED}" for path in staged),
+        *(f"replace {path} => {path} {_STAGED}" for path in staging_modules),
     ]
     return "\n".join(lines) + "\n"
 

@@ -129,7 +129,7 @@ class ControlPlane:
             shutil.rmtree(self._folder)
             self._folder = None
 
-    # What can happen to an API server
+    # Faults of the API server
 
     def kill_apiserver(self) -> None:
         """End the API server without warning: connections are reset, new ones refused."""
@@ -152,7 +152,7 @@ class ControlPlane:
         """Let the API server go on; it answers what it was asked meanwhile."""
         self._process("kube-apiserver").resume()
 
-    # What can happen to etcd
+    # Faults of etcd
 
     def kill_etcd(self) -> None:
         """End etcd without warning: the API server loses its database."""
@@ -216,7 +216,7 @@ class ControlPlane:
         self.kill_apiserver()
         self.start_apiserver()
 
-    # Those who act by themselves
+    # Background activity
 
     def start_controllers(
         self, controllers: Sequence[str] = ("*",), *, scheduler: bool = True, flags: Sequence[str] = ()
@@ -240,7 +240,7 @@ class ControlPlane:
             if process := self._processes.pop(name, None):
                 process.kill()
 
-    # Ways to talk to it
+    # Access
 
     def token(self, user: str = ADMIN) -> str:
         """Return the bearer token of `user`."""

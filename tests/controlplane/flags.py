@@ -29,7 +29,7 @@ def apiserver(*, folder: Path, port: int, etcd_port: int) -> list[str]:
     service_accounts_key = folder / "service-accounts-key.pem"
     return [
         f"--etcd-servers=http://{LOOPBACK}:{etcd_port}",
-        "--etcd-compaction-interval=0",  # history is forgotten when a test says so
+        "--etcd-compaction-interval=0",  # history expires when a test says so
         *_serving(folder=folder, port=port),
         f"--advertise-address={LOOPBACK}",
         "--endpoint-reconciler-type=none",  # loopback is no valid endpoint of the service "kubernetes"

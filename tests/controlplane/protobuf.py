@@ -124,11 +124,11 @@ def _field_tags(struct: str) -> dict[str, Tag]:
     found = {}
     for pointer, text in (tagged.groups() for tagged in _TAGGED.finditer(struct)):
         tag_values = dict(re.findall(r'(\w+):"([^"]*)"', text))
-        _, _, wire = tag_values.get("protobuf", "").partition(",")
-        if wire:
+        _, _, wire_type = tag_values.get("protobuf", "").partition(",")
+        if wire_type:
             name, *options = tag_values.get("json", "-").split(",")
             omits_zero = "omitempty" in options and not pointer
-            found[wire.partition(",")[0]] = Tag("" if "inline" in options else name, omits_zero)
+            found[wire_type.partition(",")[0]] = Tag("" if "inline" in options else name, omits_zero)
     return found
 
 
@@ -143,11 +143,11 @@ def _fields(packages: Mapping[str, Package], name: str) -> dict[str, str]:
     path = next(path for path in packages if short(path) == package)
     tags = packages[path].tags.get(message)
     fields = {}
-    for how, single, mapped, own, number in (
+    for encoding, single, mapped, own, number in (
         match_.groups() for match_ in _FIELD.finditer(packages[path].messages[message])
     ):
         kind = _type(path, single or mapped)
-        kind = f"[]{kind}" if how == "repeated" else f"{{}}{kind}" if mapped else kind
+        kind = f"[]{kind}" if encoding == "repeated" else f"{{}}{kind}" if mapped else kind
         tag = tags.get(number, _UNTAGGED) if tags is not None else _SAME_NAME
         omits = "?" if tag.omits_zero and kind in _SCALARS else ""
         fields[number] = f"{own if tag.name == '-' else tag.name}{omits} {kind}"

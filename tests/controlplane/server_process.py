@@ -53,11 +53,11 @@ class ServerProcess:
     def wait_until_ready(self, *, within: timedelta) -> None:
         """Return when it is ready; raise, with its last words, when it ends or is not ready in time."""
         clock = RealClock()
-        give_up = clock.monotonic() + within.total_seconds()
+        deadline = clock.monotonic() + within.total_seconds()
         while not self._is_ready():
             if self._ends_within(_POLL_INTERVAL):
                 raise ControlPlaneError(f"{self.name} ended instead of getting ready; its last words:\n{self._tail()}")
-            if clock.monotonic() > give_up:
+            if clock.monotonic() > deadline:
                 raise ControlPlaneError(f"{self.name} is not ready after {within}; its last words:\n{self._tail()}")
 
     def stop(self) -> None:

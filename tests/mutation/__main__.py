@@ -26,7 +26,7 @@ SelectedMutant = tuple[str, Mutant]
 
 
 def main(args: Sequence[str] | None = None) -> int:
-    """Do it; return 1 if a folder falls short, or a mutant that is named as equivalent is no longer in the code."""
+    """Run the mutation tests; return 1 if a folder is below its target, or an equivalent mutant is not in the code."""
     options = _arguments(args)
     folders = options.folders.split(",")
     known_equivalents = equivalents.read()
@@ -156,11 +156,11 @@ def _print_table(folders: Iterable[str], trials: Sequence[Trial]) -> None:
     print("\n| Folder | Mutants | Killed | Survived | Not reached | Equivalent | Score |")  # noqa: T201
     print("| --- | --- | --- | --- | --- | --- | --- |")  # noqa: T201
     for folder in folders:
-        mine = _trials_of(folder, trials)
-        counts = Counter(trial.result for trial in mine)
+        folder_trials = _trials_of(folder, trials)
+        counts = Counter(trial.result for trial in folder_trials)
         killed = counts[TrialResult.KILLED] + counts[TrialResult.TIMED_OUT]
         others = (counts[trial] for trial in (TrialResult.SURVIVED, TrialResult.NOT_REACHED, TrialResult.EQUIVALENT))
-        row = (len(mine), killed, *others, f"{_percent(mine):.0f} %")
+        row = (len(folder_trials), killed, *others, f"{_percent(folder_trials):.0f} %")
         print(f"| {folder} | {' | '.join(map(str, row))} |")  # noqa: T201
 
 

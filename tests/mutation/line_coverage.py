@@ -53,12 +53,12 @@ class CoveragePlugin:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Have it said where to write."""
+    """Add the options."""
     parser.addoption("--reach-into", help="the folder for what tests reach")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Begin, if somebody wants to know."""
+    """Start recording, if it is requested."""
     folder = config.getoption("--reach-into")
     if folder and (os.environ.get("PYTEST_XDIST_WORKER") or not config.getoption("numprocesses", None)):
         config.pluginmanager.register(CoveragePlugin(Path(folder)))

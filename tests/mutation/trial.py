@@ -11,7 +11,7 @@ from pathlib import Path
 
 from mutation.mutants import Mutant
 
-_MAX_TESTS = 200  # of a line, the quickest: what none of them notices, most often no other does
+_MAX_TESTS = 200  # of a line, the quickest: a change that none of them detects is rarely detected by others
 _MIN_TIMEOUT_SECONDS = 30.0  # before a run counts as hanging
 _TIMEOUT_FACTOR = 4.0
 _TESTS_FAILED = 1
@@ -19,19 +19,19 @@ _NOT_COLLECTED = (2, 4)  # a test module cannot be imported; 4 if its tests are 
 
 
 class TrialResult(StrEnum):
-    """What became of a mutant."""
+    """The result of a mutant's tests."""
 
     KILLED = "killed"
-    TIMED_OUT = "timed out"  # which counts as killed: somebody would notice
+    TIMED_OUT = "timed out"  # which counts as killed: the change is detected
     SURVIVED = "survived"
     NOT_REACHED = "not reached"
-    EQUIVALENT = "equivalent"  # nobody can notice: not run, and not counted
+    EQUIVALENT = "equivalent"  # no test can detect it: not run, and not counted
     BROKEN = "broken"  # the tests could not be run
 
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """A mutant, and what became of it."""
+    """A mutant, and the result of its tests."""
 
     module: str
     mutant: Mutant

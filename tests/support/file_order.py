@@ -6,7 +6,7 @@ after all others have finished.
 
 from pathlib import Path
 
-# Half a minute and more, where the cores are busy.
+# Files that take half a minute or more on a busy machine.
 LONGEST_FILES = (
     "cluster/test_listener_attacks.py",
     "cluster/test_history_faults.py",
@@ -48,6 +48,6 @@ LONGEST_FILES = (
 
 
 def duration_rank(file: Path) -> int:
-    """Return what files are sorted by; those that are not long keep their order."""
+    """Return the sort key of a file; short files keep their order."""
     name = f"{file.parent.name}/{file.name}"
     return LONGEST_FILES.index(name) if name in LONGEST_FILES else len(LONGEST_FILES)

@@ -1,4 +1,4 @@
-"""The benchmarks still run: each of our measurements once, on a cluster that is small enough for a test."""
+"""Smoke tests of the benchmarks: each once, on a small cluster."""
 
 import asyncio
 import json
@@ -29,7 +29,7 @@ class Site(NamedTuple):
     folder: Path
 
     def kubeconfig(self, mode: str) -> str:
-        """Return a kubeconfig for the cluster, served in this way."""
+        """Return a kubeconfig for the cluster in this mode."""
         path = self.folder / f"{mode}.json"
         server = f"http://127.0.0.1:{self.port}/{mode}/{PODS}"
         content = {
@@ -58,14 +58,14 @@ async def site(tmp_path: Path) -> AsyncIterator[Site]:
 
 
 @pytest.mark.parametrize("mode", ["streaming", "paged"])
-async def test_both_caches_load_and_then_take_in_every_change(site: Site, mode: str) -> None:
+async def test_sync_benchmark_loads_all_objects_and_receives_all_events(site: Site, mode: str) -> None:
     import tasks
 
     numbers = await tasks.sync(kubeconfig=site.kubeconfig(mode), port=site.port, events=EVENTS)
     assert (numbers["load_count"], numbers["follow_count"]) == (PODS + NODES, EVENTS)
 
 
-async def test_memory_is_told_for_every_pod(site: Site) -> None:
+async def test_memory_benchmark_measures_all_pods(site: Site) -> None:
     import tasks
 
     numbers = await tasks.keep(kubeconfig=site.kubeconfig("streaming"))
@@ -73,7 +73,7 @@ async def test_memory_is_told_for_every_pod(site: Site) -> None:
     assert numbers["peak"] > 0
 
 
-async def test_everything_that_is_compared_is_measured(site: Site) -> None:
+async def test_comparison_benchmark_measures_each_operation(site: Site) -> None:
     import tasks
 
     where = {"kubeconfig": site.kubeconfig("streaming"), "contender": "haulout"}
@@ -83,7 +83,7 @@ async def test_everything_that_is_compared_is_measured(site: Site) -> None:
     }
 
 
-def test_a_day_of_restarts_is_measured_until_its_end() -> None:
+def test_day_benchmark_simulates_all_restarts() -> None:
     import simulations
 
     numbers = simulations.day(nodes=3, deployments=2, replicas=4, hours=0.25, restart_every_seconds=300)
@@ -91,7 +91,7 @@ def test_a_day_of_restarts_is_measured_until_its_end() -> None:
     assert numbers["writes"] > 10 * numbers["restarts"]
 
 
-def test_a_start_is_measured_until_all_pods_are_ready() -> None:
+def test_start_benchmark_ends_when_all_pods_are_ready() -> None:
     import simulations
 
     numbers = simulations.start(nodes=3, deployments=2, replicas=4)
@@ -99,14 +99,14 @@ def test_a_start_is_measured_until_all_pods_are_ready() -> None:
     assert numbers["writes"] > 5 * numbers["pods"]
 
 
-def test_what_idle_nodes_take_is_measured() -> None:
+def test_idle_benchmark_measures_idle_nodes() -> None:
     import simulations
 
     numbers = simulations.idle(nodes=2, seconds=0.1)
     assert numbers["wall"] >= 0.1
 
 
-async def test_requests_to_the_sandbox_are_measured_over_tls(tmp_path: Path) -> None:
+async def test_sandbox_request_benchmark_uses_tls(tmp_path: Path) -> None:
     import sandbox
     import sandbox_server
     import tasks
@@ -128,7 +128,7 @@ def test_rendered_objects_have_the_size_of_real_ones() -> None:
     assert 10_000 < len(sample.nodes[0]) < 15_000
 
 
-def test_a_part_that_is_measured_alone_leaves_the_others_as_they_were() -> None:
+def test_benchmark_of_one_section_keeps_the_others_in_the_report() -> None:
     from report import Section, document
 
     def measured(*titles: str, hour: int, before: str = "") -> str:

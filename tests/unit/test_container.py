@@ -1,4 +1,4 @@
-"""The image, as far as can be told without a container engine: hadolint says the rest."""
+"""The image, as far as it can be tested without a container engine; hadolint checks the rest."""
 
 import importlib.metadata
 import importlib.util
@@ -31,7 +31,7 @@ def instructions() -> list[Instruction]:
 
 
 def stages() -> dict[str, str]:
-    """Return what each stage begins with."""
+    """Return the base of each stage."""
     return {stage: rest.partition(" ")[0] for stage, word, rest in instructions() if word == "FROM"}
 
 
@@ -45,21 +45,21 @@ def is_in_build_context(path: str) -> bool:
     return any(fnmatch(path, line[1:]) or path.startswith(f"{line[1:]}/") for line in lines if line.startswith("!"))
 
 
-def test_each_image_is_the_runtime_with_its_own_packages() -> None:
+def test_each_image_target_is_the_runtime_with_its_packages() -> None:
     for target, packages in TARGETS.items():
         assert stages()[target] == "runtime"
         copied = [rest for stage, word, rest in instructions() if (stage, word) == (target, "COPY")]
         assert copied == [f"--from={packages} /opt/haulout /opt/haulout"]
-    assert instructions()[-1][0] == "base", "what is made when nobody names a target"
+    assert instructions()[-1][0] == "base", "the default target"
 
 
-def test_it_runs_as_nobody_in_particular() -> None:
+def test_image_runs_as_a_numeric_non_root_user() -> None:
     [(stage, _, user)] = [instruction for instruction in instructions() if instruction[1] == "USER"]
     assert stage == "runtime"
     assert re.fullmatch(r"[1-9]\d+:[1-9]\d+", user), "a number, so that a cluster can tell that it is not root"
 
 
-def test_all_that_is_copied_is_there_and_is_sent() -> None:
+def test_copied_files_exist_and_are_in_the_build_context() -> None:
     for _, word, rest in instructions():
         if word == "COPY" and not rest.startswith("--from="):
             for source in rest.split()[:-1]:
@@ -69,7 +69,7 @@ def test_all_that_is_copied_is_there_and_is_sent() -> None:
     assert not is_in_build_context(".venv/bin/python")
 
 
-def test_packages_are_wheels_with_hashes() -> None:
+def test_packages_are_installed_as_wheels_with_hashes() -> None:
     installs = [rest for _, word, rest in instructions() if word == "RUN" and " install " in rest]
     assert len(installs) == len(TARGETS) + 2
     for install in installs:
@@ -80,7 +80,7 @@ def test_packages_are_wheels_with_hashes() -> None:
 @pytest.mark.parametrize(
     ("lock", "package"), [("aws", "boto3"), ("oci", "oci"), ("openstack", "openstacksdk"), ("vsphere", "pyvmomi")]
 )
-def test_an_sdk_comes_with_the_versions_that_are_tested(lock: str, package: str) -> None:
+def test_sdk_images_have_the_tested_versions(lock: str, package: str) -> None:
     tested, base, found = pins("clouds"), pins("run"), pins(lock)
     assert package in found
     assert package not in base
@@ -90,24 +90,24 @@ def test_an_sdk_comes_with_the_versions_that_are_tested(lock: str, package: str)
 
 
 @pytest.mark.parametrize("extra", [cloud_sdk.AWS, cloud_sdk.OCI])
-def test_the_error_of_a_source_without_its_sdk_names_an_image_that_there_is(extra: cloud_sdk.OptionalSdk) -> None:
+def test_missing_sdk_error_refers_to_an_existing_image(extra: cloud_sdk.OptionalSdk) -> None:
     assert extra.extra_name in TARGETS
     assert f"-{extra.extra_name}" in str(extra.missing_error("gone"))
 
 
-def test_the_ports_are_those_that_are_served() -> None:
+def test_exposed_ports_are_those_that_are_served() -> None:
     [(_, _, ports)] = [instruction for instruction in instructions() if instruction[1] == "EXPOSE"]
     assert set(map(int, ports.split())) == {server.PORT, healthz.PORT, secure_metrics.PORT, registration.PORT}
 
 
-def bill() -> dict[str, Any]:
+def sbom() -> dict[str, Any]:
     made = subprocess.run([sys.executable, ROOT / "tools/sbom.py"], check=True, capture_output=True)
     found: dict[str, Any] = json.loads(made.stdout)
     return found
 
 
-def test_the_bill_of_materials_names_what_is_installed_and_what_needs_what() -> None:
-    found = bill()
+def test_sbom_lists_installed_packages_and_dependencies() -> None:
+    found = sbom()
     assert found["metadata"]["component"]["name"] == "haulout"
     names = [item["purl"] for item in found["components"]]
     for name, version in pins("run").items():
@@ -119,8 +119,8 @@ def test_the_bill_of_materials_names_what_is_installed_and_what_needs_what() -> 
     assert {item["name"]: item for item in found["components"]}["aiohttp"]["licenses"]
 
 
-def test_the_bill_of_the_same_packages_is_the_same() -> None:
-    assert bill() == bill()
+def test_sbom_is_deterministic() -> None:
+    assert sbom() == sbom()
 
 
 # With a plugin
@@ -131,7 +131,7 @@ PAGE = ROOT / "docs" / "operations" / "container.md"
 
 
 def put_locked_packages(build: Build) -> None:
-    """Put what an image has from its lock where pip would, without an index: links to what is installed here."""
+    """Put the locked packages of an image in place without an index: as links to the installed ones."""
     (packages,) = build.path_in_root("/opt/haulout").glob("lib/python*/site-packages")
     for name in pins("run"):
         if name == "uvloop" and not importlib.util.find_spec("uvloop"):
@@ -145,7 +145,7 @@ def put_locked_packages(build: Build) -> None:
 
 @pytest.fixture(scope="module")
 def image(tmp_path_factory: pytest.TempPathFactory) -> Build:
-    """Return what the stages of the image leave, as far as that goes without an engine and an index."""
+    """Return the results of the stages of the image, built without an engine and an index."""
     build = Build(tmp_path_factory.mktemp("image"))
     build.stage(ROOT / "Dockerfile", "wheel", context=ROOT, without="requirements/build.txt")
     build.workdir = "/"
@@ -156,7 +156,7 @@ def image(tmp_path_factory: pytest.TempPathFactory) -> Build:
 
 
 @pytest.mark.real_time
-def test_a_plugin_is_installed_into_the_image_as_the_page_says_and_haulout_finds_it(image: Build) -> None:
+def test_documented_plugin_image_is_built_and_haulout_finds_the_plugin(image: Build) -> None:
     environment = image.path_in_root("/opt/haulout")
     assert not list(environment.rglob("pip")), "its own pip could install nothing"
     schema = "/opt/haulout/bin/haulout check --schema"
@@ -173,7 +173,7 @@ def test_a_plugin_is_installed_into_the_image_as_the_page_says_and_haulout_finds
     assert {"haulout", "haulout_moonphase"} <= installed, "not links to what is installed here"
 
 
-def test_the_image_with_a_plugin_is_that_of_haulout_with_other_packages() -> None:
+def test_plugin_image_is_the_haulout_image_with_other_packages() -> None:
     found = dockerfile.instructions(EXAMPLE / "Dockerfile")
     assert found[-2:] == [
         ("${HAULOUT}", "FROM", "${HAULOUT}"),
@@ -183,6 +183,6 @@ def test_the_image_with_a_plugin_is_that_of_haulout_with_other_packages() -> Non
     assert [item["PYTHON"] for item in defaults if "PYTHON" in item] == ["3.13-slim"] * 2, "the same Python"
 
 
-def test_the_page_shows_the_recipe_that_is_tested() -> None:
+def test_container_page_shows_the_tested_dockerfile() -> None:
     recipe = (EXAMPLE / "Dockerfile").read_text()
     assert f"```dockerfile\n{recipe[recipe.index('ARG HAULOUT') :]}```" in PAGE.read_text()

@@ -1,4 +1,4 @@
-"""The pages of the documentation lead to each other, and nowhere else."""
+"""Links of the documentation."""
 
 import re
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ _CODE = re.compile(r"^( *)```.*?^\1```|`[^`\n]+`", re.DOTALL | re.MULTILINE)
 
 
 def links(page: Path) -> Iterator[tuple[Path, str]]:
-    """Yield where the links of a page lead to that stay here: the file, and the heading in it."""
+    """Yield file and heading of each relative link of a page."""
     for target in _LINK.findall(_CODE.sub("", page.read_text())):
         if "://" not in target and not target.startswith("mailto:"):
             name, _, anchor = target.partition("#")
@@ -23,13 +23,13 @@ def links(page: Path) -> Iterator[tuple[Path, str]]:
 
 
 def anchors(page: Path) -> set[str]:
-    """Return the names of the headings of a page, as GitHub makes them."""
+    """Return the anchors of the headings of a page, as GitHub generates them."""
     headings = _HEADING.findall(re.sub(r"^( *)```.*?^\1```", "", page.read_text(), flags=re.DOTALL | re.MULTILINE))
     return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda it: str(it.relative_to(ROOT)))
-def test_every_link_leads_somewhere(page: Path) -> None:
+def test_documentation_links_refer_to_existing_pages_and_headings(page: Path) -> None:
     lost = [
         f"{target.name}#{anchor}"
         for target, anchor in links(page)
@@ -38,14 +38,14 @@ def test_every_link_leads_somewhere(page: Path) -> None:
     assert lost == []
 
 
-def test_every_page_is_listed() -> None:
+def test_documentation_readme_lists_each_page() -> None:
     listed = {target for target, _ in links(DOCS / "README.md")}
     assert [
         str(path.relative_to(DOCS)) for path in DOCS.rglob("*.md") if path not in listed and path.parent != DOCS
     ] == []
 
 
-def test_every_metric_that_is_spoken_of_is_there() -> None:
+def test_documented_metrics_exist_in_the_reference() -> None:
     known = (DOCS / "reference" / "metrics.md").read_text()
-    spoken = {(page, name) for page in PAGES for name in re.findall(r"`(haulout_[a-z_]+[a-z])`", page.read_text())}
-    assert [f"{page.name}: {name}" for page, name in sorted(spoken) if f"`{name}`" not in known] == []
+    mentioned = {(page, name) for page in PAGES for name in re.findall(r"`(haulout_[a-z_]+[a-z])`", page.read_text())}
+    assert [f"{page.name}: {name}" for page, name in sorted(mentioned) if f"`{name}`" not in known] == []

@@ -1,4 +1,4 @@
-"""Every command in the documentation is run by a test, or it is said why not."""
+"""Each command in the documentation is run by a test, or excluded with a reason."""
 
 import re
 
@@ -46,7 +46,7 @@ kubectl: no
 """
 
 
-def test_commands_are_found_wherever_they_are() -> None:
+def test_documented_commands_are_found_in_all_block_types() -> None:
     found = list(documented_commands("p.md", PAGE))
     assert [(item.line, item.text) for item in found] == [
         (3, "haulout check a.yaml"),
@@ -60,23 +60,23 @@ def test_commands_are_found_wherever_they_are() -> None:
     assert [item.line for item in found if item.is_synopsis] == [7]
 
 
-def test_what_is_removed_as_a_whole_may_be_gone_already() -> None:
-    """A namespace takes along what is in it, before or after kubectl comes to that."""
+def test_documented_deletes_of_files_ignore_missing_objects() -> None:
+    """A deleted namespace deletes its objects, possibly before kubectl does."""
     whole = [item for item in ALL if re.search(r"kubectl\b.* delete\b.* -[fk] ", f"{item.text} ")]
     assert whole
     assert [item.text for item in whole if "--ignore-not-found" not in item.text] == []
 
 
-def test_a_page_to_be_followed_is_followed_by_a_test() -> None:
+def test_each_page_to_be_followed_has_a_test() -> None:
     assert {item.page for item in ALL if item.is_followed} == set(FOLLOWED_PAGES)
 
 
 @pytest.mark.parametrize(("page", "test"), FOLLOWED_PAGES.items())
-def test_the_test_that_follows_a_page_speaks_of_it(page: str, test: str) -> None:
+def test_test_of_a_followed_page_refers_to_it(page: str, test: str) -> None:
     assert page.rpartition("/")[2] in (ROOT / test).read_text(encoding="utf-8")
 
 
-def test_what_is_not_run_is_there() -> None:
+def test_commands_excluded_from_tests_exist() -> None:
     stale = [start for start in NOT_RUN if not any(item.starts_with(start) for item in ALL)]
     assert stale == []
 
@@ -85,7 +85,7 @@ SYNOPSES = [it for it in ALL if it.is_synopsis and it.text.startswith("haulout "
 
 
 @pytest.mark.parametrize("command", SYNOPSES, ids=lambda it: f"{it.page}:{it.line}")
-def test_a_synopsis_names_options_that_there_are(command: DocumentedCommand) -> None:
+def test_synopses_use_existing_options(command: DocumentedCommand) -> None:
     found: click.Command = haulout
     for word in command.text.split()[1:]:
         inner = getattr(found, "commands", {}).get(word)

@@ -9,7 +9,7 @@ from support.servers.event_loops import run
 
 
 @pytest.mark.filterwarnings("error")
-def test_a_connection_that_outlives_its_server_is_closed_with_the_loop() -> None:
+def test_connection_open_after_its_server_is_closed_with_the_event_loop() -> None:
     """If the transport is unclosed, `gc.collect` finds it, and pytest fails the test."""
     with socket.socket() as client:
 

@@ -1,4 +1,4 @@
-"""`make mutants` changes what it should, and nothing else."""
+"""Mutation testing with `make mutants`."""
 
 import ast
 from dataclasses import replace
@@ -34,20 +34,20 @@ def changes(body: str) -> set[tuple[str, str]]:
         ("a += b", "a += b", "pass"),
     ],
 )
-def test_a_change_that_a_test_should_notice_is_made(body: str, before: str, after: str) -> None:
+def test_mutations_that_tests_should_detect_are_generated(body: str, before: str, after: str) -> None:
     assert (before, after) in changes(body)
 
 
 @pytest.mark.parametrize("body", ["log.info('x %s', 1)", "'''Text.'''", "return f'{a + 1}'", "raise"])
-def test_what_no_test_should_depend_on_is_left_alone(body: str) -> None:
+def test_logs_docstrings_and_messages_are_not_mutated(body: str) -> None:
     assert changes(body) == set()
 
 
-def test_module_constants_are_left_alone() -> None:
+def test_module_constants_are_not_mutated() -> None:
     assert mutants_of("LIMIT = 5\nNAMES = [it for it in (1, 2) if it]\n") == []
 
 
-def test_a_mutant_differs_in_one_place_and_can_be_read() -> None:
+def test_mutant_differs_in_one_place_and_is_valid_python() -> None:
     source = "def f(ä, b):\n    if ä < b and ä:  # größer\n        return 'é' if b else ä\n    return None\n"
     found = mutants_of(source)
     assert found
@@ -57,7 +57,7 @@ def test_a_mutant_differs_in_one_place_and_can_be_read() -> None:
         assert mutant.source.count("\n") == source.count("\n")
 
 
-def test_the_name_of_a_mutant_does_not_depend_on_lines_and_is_its_own() -> None:
+def test_name_of_a_mutant_is_unique_and_independent_of_lines() -> None:
     source = "class A:\n    def f(self, a):\n        return a < 1 or a < 1\n"
     names = [item.name for item in mutants_of(source)]
     assert {"A.f: a < 1 -> a <= 1", "A.f: a < 1 -> a <= 1 #2"} <= set(names)
@@ -65,17 +65,17 @@ def test_the_name_of_a_mutant_does_not_depend_on_lines_and_is_its_own() -> None:
     assert [item.name for item in mutants_of(f"import x\n\n\n{source}")] == names
 
 
-def test_an_equivalent_that_is_no_longer_in_the_code_is_found() -> None:
+def test_stale_equivalent_mutants_are_found() -> None:
     named = {"a.py": {"f: a < 1 -> a <= 1": "it is never 1", "g: 1 -> 2": "it is cut"}, "b.py": {"h: 1 -> 2": "so"}}
     assert equivalents.stale_entries(named, {"a.py": {"f: a < 1 -> a <= 1"}}) == ["a.py g: 1 -> 2", "b.py h: 1 -> 2"]
 
 
-def test_every_equivalent_says_why() -> None:
+def test_each_equivalent_mutant_has_a_reason() -> None:
     assert all(why for names in equivalents.read().values() for why in names.values())
 
 
 @pytest.mark.parametrize(("test", "result"), [("test_f", TrialResult.KILLED), ("test_gone", TrialResult.BROKEN)])
-def test_a_mutant_that_cannot_be_imported_is_killed_and_a_test_that_is_gone_kills_none(
+def test_mutant_with_an_import_error_is_killed_and_a_missing_test_is_broken(
     tmp_path: Path, test: str, result: TrialResult
 ) -> None:
     source = "def f(a):\n    return a + 1\n\n\nassert f(1) == 2\n"

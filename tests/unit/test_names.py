@@ -92,7 +92,7 @@ def retired_words(path: str, source: str) -> list[str]:
 
 
 def test_no_name_has_a_retired_word() -> None:
-    """A stranger guesses names by the words of Kubernetes, not by ours."""
+    """A newcomer guesses names by the words of Kubernetes."""
     files = {str(path.relative_to(ROOT)): path.read_text(encoding="utf-8") for path in _modules()}
     assert [problem for path, source in files.items() for problem in retired_words(path, source)] == []
 
@@ -106,7 +106,7 @@ def test_no_name_has_a_retired_word() -> None:
         ("x.said = 1", "said"),
     ],
 )
-def test_a_retired_word_is_found_wherever_a_name_is_defined(source: str, word: str) -> None:
+def test_retired_words_are_found_in_all_kinds_of_definitions(source: str, word: str) -> None:
     (problem,) = retired_words("a/b.py", source)
     assert repr(word) in problem
 

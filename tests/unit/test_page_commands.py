@@ -1,4 +1,4 @@
-"""Pages are followed as a reader follows them."""
+"""Pages are followed by running their commands."""
 
 from pathlib import Path
 
@@ -27,7 +27,7 @@ not run
 """
 
 
-def test_commands_are_found_with_what_they_show() -> None:
+def test_page_commands_are_found_with_their_output() -> None:
     assert list(page_commands(PAGE)) == [
         PageCommand("one | two", ("seen",)),
         PageCommand("three"),
@@ -39,11 +39,11 @@ def test_commands_are_found_with_what_they_show() -> None:
     ("wanted", "holds"),
     [(["a", "c d"], True), (["c d", "a"], False), (["…b…"], True), (["b"], False), ([], True), (["a."], False)],
 )
-def test_lines_must_come_in_their_order_and_others_may_come_between(wanted: list[str], holds: bool) -> None:  # noqa: FBT001 - a case
+def test_output_lines_match_in_order_with_others_in_between(wanted: list[str], holds: bool) -> None:  # noqa: FBT001 - a case
     assert output_matches("a\n  abc\nc   d\n", wanted) is holds
 
 
-def test_a_command_that_fails_or_shows_something_else_fails_the_page(tmp_path: Path) -> None:
+def test_failing_command_or_other_output_fails_the_page(tmp_path: Path) -> None:
     reader = Reader(Shell(tmp_path))
     reader.follow(
         "```console background\n$ sh -c 'echo up; exec sleep 60'\nup\n```\n```console stop\n$ echo down\ndown\n```\n"
@@ -54,18 +54,18 @@ def test_a_command_that_fails_or_shows_something_else_fails_the_page(tmp_path: P
         reader.follow("```console\n$ echo one\ntwo\n```\n")
 
 
-def test_words_that_the_reader_replaces_are_filled_in(tmp_path: Path) -> None:
+def test_placeholders_are_substituted_in_commands(tmp_path: Path) -> None:
     shell = Shell(tmp_path)
     assert shell.run("echo run REGISTRY/haulout", substitutions={"REGISTRY": "example"}) == "run example/haulout\n"
     assert shell.run("haulout version").startswith("haulout ")
 
 
-def test_a_command_may_be_given_lines_and_is_not_taken_for_them() -> None:
+def test_here_documents_are_part_of_their_command() -> None:
     page = "```console\n$ cat <<EOF\none\nEOF\n$ one\n```\n"
     assert list(page_commands(page)) == [PageCommand("cat <<EOF\none\nEOF"), PageCommand("one")]
 
 
-def test_what_is_exported_stays_so_and_a_block_may_be_about_failing(tmp_path: Path) -> None:
+def test_exported_variables_persist_and_blocks_may_expect_failure(tmp_path: Path) -> None:
     reader = Reader(Shell(tmp_path))
     reader.follow('```console\n$ export A=~/a B="$PWD"\n$ echo $A $B\n…/a /…\n```\n```console fails\n$ false\n```\n')
     with pytest.raises(AssertionError, match="ended with code 0"):

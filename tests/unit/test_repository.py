@@ -9,16 +9,16 @@ TESTS = Path(__file__).parents[1]
 ROOT = TESTS.parent
 
 
-def test_no_task_is_made_that_nobody_holds() -> None:
-    """A loop forgets its tasks: one whose result is thrown away may vanish half-way. Task groups keep theirs."""
-    thrown_away = [
+def test_results_of_create_task_are_not_discarded() -> None:
+    """Event loops keep only weak references to tasks: a discarded one may be collected. Task groups keep theirs."""
+    discarded = [
         f"{file.relative_to(ROOT)}:{node.lineno}"
         for folder in ("src", "sandbox")
         for file in (ROOT / folder).rglob("*.py")
         for node in ast.walk(ast.parse(file.read_text()))
         if isinstance(node, ast.Expr) and _makes_a_task_on_a_loop(node.value)
     ]
-    assert thrown_away == []
+    assert discarded == []
 
 
 def _makes_a_task_on_a_loop(call: ast.expr) -> bool:
@@ -27,6 +27,6 @@ def _makes_a_task_on_a_loop(call: ast.expr) -> bool:
     return "loop" in ast.unparse(call.func.value)
 
 
-def test_the_files_that_are_begun_first_are_there() -> None:
-    """One that is renamed would be begun whenever, and be waited for in the end."""
+def test_longest_test_files_exist() -> None:
+    """A renamed file would start late and delay the end of the test run."""
     assert [item for item in LONGEST_FILES if not (TESTS / item).is_file()] == []

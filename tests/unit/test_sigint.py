@@ -1,4 +1,4 @@
-"""Ctrl-C reaches the programs that tests start, however pytest itself was started."""
+"""SIGINT reaches the subprocesses of tests, however pytest was started."""
 
 import os
 import subprocess
@@ -19,8 +19,8 @@ def test_it():
 """
 
 
-def test_programs_hear_of_ctrl_c_though_pytest_runs_in_the_background_of_a_script(tmp_path: Path) -> None:
-    """A shell without job control has what runs in its background ignore SIGINT, and children inherit that."""
+def test_subprocesses_receive_sigint_when_pytest_runs_in_the_background(tmp_path: Path) -> None:
+    """A shell without job control starts background jobs with SIGINT ignored, which children inherit."""
     file = tmp_path / "test_it.py"
     file.write_text(_TEST)
     root = Path(__file__).parents[2]

@@ -1,4 +1,4 @@
-"""What is in the wheels: the operator's has no simulated cluster, no tools and no tests, and works without them."""
+"""The contents of the wheels: the operator's wheel has no sandbox, tools or tests, and works without them."""
 
 import shutil
 import subprocess
@@ -65,7 +65,7 @@ class Environment:
         subprocess.run([*pip, "--python", python, "install", "--no-deps", "--no-index", str(wheel)], check=True)
 
     def run(self, program: str, *args: str) -> subprocess.CompletedProcess[str]:
-        """Run one of its programs, away from the repository."""
+        """Run one of its programs, outside of the repository."""
         command = [str(self._programs / program), *args]
         return subprocess.run(command, cwd="/", capture_output=True, text=True, check=False)
 
@@ -79,11 +79,11 @@ def isolated(tmp_path_factory: pytest.TempPathFactory) -> Environment:
 
 
 @pytest.mark.parametrize(("folder", "package"), [(ROOT, "haulout"), (ROOT / "sandbox", "haulout_sandbox")])
-def test_a_wheel_has_one_package(folder: Path, package: str, tmp_path: Path) -> None:
+def test_each_wheel_contains_one_package(folder: Path, package: str, tmp_path: Path) -> None:
     assert names_in(build_wheel(folder, tmp_path)) == {package}
 
 
-def test_every_module_of_the_product_is_imported_without_sandbox_tools_and_tests(isolated: Environment) -> None:
+def test_each_product_module_is_importable_without_sandbox_tools_and_tests(isolated: Environment) -> None:
     done = isolated.run("python", "-c", EVERY_MODULE)
     assert done.stderr == ""
     count, *foreign = done.stdout.split()
@@ -91,26 +91,26 @@ def test_every_module_of_the_product_is_imported_without_sandbox_tools_and_tests
 
 
 @pytest.mark.parametrize("command", sorted(haulout.commands))
-def test_every_command_is_there_without_the_sandbox(isolated: Environment, command: str) -> None:
+def test_each_command_is_available_without_the_sandbox(isolated: Environment, command: str) -> None:
     done = isolated.run("haulout", command, "--help")
     assert (done.returncode, done.stderr) == (0, "")
 
 
 @pytest.mark.parametrize(
-    ("args", "said"),
+    ("args", "output"),
     [
         (["manifests", "--image", "registry.example.com/haulout:1"], "kind: Deployment"),
         (["check", str(ROOT / "examples" / "cookbook" / "approval.yaml"), "--ignore-env"], ""),
         (["version"], "haulout"),
     ],
 )
-def test_commands_work_without_the_sandbox(isolated: Environment, args: Sequence[str], said: str) -> None:
+def test_commands_work_without_the_sandbox(isolated: Environment, args: Sequence[str], output: str) -> None:
     done = isolated.run("haulout", *args)
     assert done.returncode == 0, done.stderr
-    assert said in done.stdout
+    assert output in done.stdout
 
 
-def test_run_sandbox_says_in_one_line_what_to_install(isolated: Environment) -> None:
+def test_run_sandbox_without_the_package_is_an_error_with_what_to_install(isolated: Environment) -> None:
     done = isolated.run("haulout", "run", "--sandbox")
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.splitlines() == [

@@ -45,14 +45,14 @@ class RealObject:
 
 
 def succeeded(answer: Response) -> JsonObject:
-    """Return the object of an answer that must not be a refusal."""
+    """Return the object of a response; fail if the request was refused."""
     assert answer.status in (200, 201), answer.body
     result: JsonObject = answer.json()
     return result
 
 
 def content_of(obj: JsonObject) -> JsonObject:
-    """Return what someone set in `obj`: not what each write or each creation gives anew."""
+    """Return `obj` without the fields that the server sets on each write or creation."""
     meta = {name: value for name, value in obj["metadata"].items() if name not in _SERVER_FIELDS}
     spec = {name: value for name, value in obj.get("spec", {}).items() if name not in _ALLOCATED}
     return obj | {"metadata": meta} | ({"spec": spec} if "spec" in obj else {})

@@ -34,7 +34,7 @@ _SERVER_CHOSEN = {"resourceVersion": "1", "uid": "uid", "continue": "token"}
 
 @dataclass(frozen=True)
 class RequestStep:
-    """One request; with `change`, what is sent is made of what is at `path` before."""
+    """One request; `change` computes its body from the object at `path`."""
 
     method: str
     path: str
@@ -54,7 +54,7 @@ class RecordedResponse:
 
     @property
     def documents(self) -> list[Any]:
-        """Return the JSON documents of the answer, one a line; a text that is none as it is."""
+        """Return the JSON documents of the response, one per line, or the text if it is not JSON."""
         try:
             return [json.loads(self.text)]
         except ValueError:
@@ -82,13 +82,13 @@ class RealServer:
         self._token = cluster.token()
 
     async def send_step(self, step: RequestStep, body: Any) -> RecordedResponse:
-        """Send one request; for a moment after a definition came the server says that it is not ready."""
+        """Send one request; retry while the server is not ready yet for a new definition."""
         while True:
-            response = await asyncio.to_thread(self._ask, step, body)
+            response = await asyncio.to_thread(self._send_request, step, body)
             if response.status != http.HTTPStatus.TOO_MANY_REQUESTS or "(re)initializing" not in response.text:
                 return response
 
-    def _ask(self, step: RequestStep, body: Any) -> RecordedResponse:
+    def _send_request(self, step: RequestStep, body: Any) -> RecordedResponse:
         headers = {"Authorization": f"Bearer {self._token}", "Content-Type": step.content, "Accept": step.accept}
         self._connection.request(step.method, step.path, encoded(body), headers)
         response = self._connection.getresponse()
@@ -126,7 +126,7 @@ class SandboxServer:
 
 
 async def response_when(server: Server, step: RequestStep, wanted: object) -> tuple[int, list[Any], list[str]]:
-    """Return what a server says once it says `wanted`, or at the end of our patience."""
+    """Return the response once it equals `wanted`, or the last one after a timeout."""
     for _ in range(_MAX_REQUESTS):
         response = await comparable_response(server, step)
         if response == wanted:
@@ -135,7 +135,7 @@ async def response_when(server: Server, step: RequestStep, wanted: object) -> tu
 
 
 async def comparable_response(server: Server, step: RequestStep) -> tuple[int, list[Any], list[str]]:
-    """Return what a server says to a request, made comparable."""
+    """Return the normalized response to a request."""
     body = step.body
     if step.change is not None:
         at = step.path.partition("?")[0].removesuffix("/status")
@@ -158,7 +158,7 @@ def warnings_in(header: str) -> list[str]:
 
 
 def comparable(value: Any) -> Any:
-    """Return an answer without what each server chooses for itself."""
+    """Return a response without the values that each server chooses."""
     if isinstance(value, list):
         return [comparable(item) for item in value]
     if isinstance(value, str):
@@ -166,7 +166,7 @@ def comparable(value: Any) -> Any:
     if not isinstance(value, dict):
         return value
     if value.get("kind") == "Status" and value.get("reason") in ("BadRequest", "Invalid"):
-        return {name: value[name] for name in ("code", "reason")}  # the sandbox has words of its own
+        return {name: value[name] for name in ("code", "reason")}  # the sandbox has its own texts
     if isinstance(value.get("causes"), list):
         value = value | {
             "causes": sorted(value["causes"], key=lambda element: (element.get("field", ""), element["message"]))

@@ -14,7 +14,7 @@ REMOVED = object()
 
 
 def with_changes(obj: JsonObject, changes: dict[str, Any]) -> JsonObject:
-    """Return `obj` with other values at the places; what is on the way to them is made."""
+    """Return `obj` with other values at these paths; missing parents are created."""
     result = copy.deepcopy(obj)
     for path, value in changes.items():
         *path_parts, last = (int(part) if part.isdecimal() else part for part in path.split("."))

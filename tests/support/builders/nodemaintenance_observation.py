@@ -23,7 +23,7 @@ HOUR = timedelta(hours=1)
 
 
 def apply_merge_patch(target: Any, patch: RawObject) -> RawObject:
-    """Return what a merge patch makes of an object, as a server does it."""
+    """Return an object after a merge patch, as a server applies it."""
     result = dict(target) if isinstance(target, dict) else {}
     for key, value in patch.items():
         if value is None:
@@ -46,17 +46,17 @@ def a_maintenance(
     meta: Mapping[str, Any] | None = None,
     **status: Any,
 ) -> NodeMaintenance:
-    """Return a maintenance that stands like this; `conditions` are status and reason by type."""
+    """Return a maintenance with this status; `conditions` are status and reason by type."""
     condition_list = [
         {
             "type": kind,
             "status": value,
-            "reason": why,
-            "message": f"{why} it is",
+            "reason": reason,
+            "message": f"{reason} it is",
             "lastTransitionTime": since,
             "observedGeneration": 1,
         }
-        for kind, (value, why) in (conditions or {}).items()
+        for kind, (value, reason) in (conditions or {}).items()
     ]
     raw = {
         "metadata": {
@@ -113,7 +113,7 @@ def a_drain(
     node: str = "n1",
     **progress: Any,
 ) -> DrainSnapshot:
-    """Return how a drain stands in which these pods are still to leave."""
+    """Return a drain that still has to evict these pods."""
     rows = tuple(
         PodProgress(pod=pod, uid=f"uid-of-{pod}", state=PodDrainState.EVICTING, message="is asked") for pod in pods
     )
@@ -134,13 +134,13 @@ def a_drain(
 
 
 def an_observation(maintenance: NodeMaintenance | None = None, **more: Any) -> Observation:
-    """Return what is seen of a maintenance that is well under way, but for what is said."""
+    """Return an observation of a maintenance in progress, with these fields changed."""
     maintenance = a_maintenance(conditions=RUNNING_CONDITIONS) if maintenance is None else maintenance
     defaults: dict[str, Any] = {
         "node": a_node(held_by=(maintenance.name,)),
         "lease": a_lease(),
         "drain": a_drain("shop/cart"),
         "now": NOW,
-        "may_publish_conditions": False,  # whoever tests conditions says so
+        "may_publish_conditions": False,  # tests of conditions set them
     }
     return Observation(maintenance=maintenance, **(defaults | more))

@@ -99,7 +99,7 @@ class NodeObject(KubernetesObject):
         return self.with_spec(taints=[*self["spec"].get("taints", ()), taint])
 
     def ready(self, status: str = "True") -> Self:
-        """Let its kubelet have said whether it is ready."""
+        """Set the Ready condition."""
         others = [
             condition for condition in self.get("status", {}).get("conditions", ()) if condition["type"] != "Ready"
         ]
@@ -135,7 +135,7 @@ def a_pod(
     behaviour: Mapping[str, str] | None = None,
     **spec: Any,
 ) -> PodObject:
-    """Return a pod; the most used sentences about it can be given as words, `owner` as `ReplicaSet/cart`."""
+    """Return a pod; the most used settings are keyword arguments, `owner` as `ReplicaSet/cart`."""
     pod = PodObject(
         apiVersion="v1",
         kind="Pod",
@@ -187,7 +187,7 @@ def a_job(name: str = "report", *, template: RawObject | None = None, **spec: An
 
 
 def a_pdb(name: str = "cart", *, app: str = "", **spec: Any) -> KubernetesObject:
-    """Return a disruption budget for the pods with the label `app`: by default those named as it is."""
+    """Return a disruption budget for the pods with the label `app`, by default the budget's own name."""
     spec = {"selector": {"matchLabels": {"app": app or name.rpartition("/")[2]}}, **spec}
     return KubernetesObject(apiVersion="policy/v1", kind="PodDisruptionBudget", metadata=metadata(name), spec=spec)
 

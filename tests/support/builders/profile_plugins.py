@@ -19,14 +19,14 @@ class LabelCheck(Check):
     value: str = option("the value", default="")
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        """Yield what makes no sense."""
+        """Yield the problems of the options."""
         if " " in self.key:
             yield "key", "expected a key without blanks"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AffinityCheck(Check):
-    """Requires nothing, and makes sense in one state only."""
+    """Requires nothing, and is valid in one state only."""
 
     type = "affinity"
     needs = frozenset({Need.PODS})
@@ -34,7 +34,7 @@ class AffinityCheck(Check):
     min_operational: int = option("how many", default=0)
 
     def problems_in(self, state: State) -> Iterator[str]:
-        """Yield what makes no sense in a state."""
+        """Yield the problems of the options in a state."""
         if state is not State.REQUIRED:
             yield "it works only in maintenance-required"
 
@@ -50,7 +50,7 @@ class WaitCheck(Check):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LabelTrigger(Trigger):
-    """Puts a label on."""
+    """Sets a label."""
 
     type = "alterLabel"
     key: str = option("the key")
@@ -67,7 +67,7 @@ class MessageNotification(Notification):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PeriodicSchedule(Schedule):
-    """Comes again and again."""
+    """Is due periodically."""
 
     type = "periodic"
 
@@ -76,7 +76,7 @@ class PeriodicSchedule(Schedule):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimeOfDaySchedule(Schedule):
-    """Comes at a time of day."""
+    """Is due at a time of day."""
 
     type = "scheduled"
 

@@ -30,7 +30,7 @@ def kind_of(obj: RawObject) -> Kind:
 
 
 class WriteHistory(list[Write]):
-    """A list of writes that grows by sentences."""
+    """A list of writes that grows call by call."""
 
     def __init__(self, start: datetime = EPOCH) -> None:
         super().__init__()
@@ -43,7 +43,7 @@ class WriteHistory(list[Write]):
         return self
 
     def put(self, obj: RawObject, *, by: str = "people", verb: str = "patch", revision: int | None = None) -> Self:
-        """Write an object; what is not said of its metadata stays as it is."""
+        """Write an object; metadata that is not given stays as it is."""
         kind = kind_of(obj)
         key = kind.key_of(obj)
         known = self._objects.get((kind.plural, key))
@@ -54,7 +54,7 @@ class WriteHistory(list[Write]):
         return self._append(kind, key, known and known[1], obj, by=by, verb=verb, revision=revision)
 
     def delete(self, plural: str, key: str, *, by: str = "people", revision: int | None = None) -> Self:
-        """Let an object be gone."""
+        """Delete an object."""
         kind, before = self._objects.pop((plural, key))
         return self._append(kind, key, before, None, by=by, verb="delete", revision=revision)
 

@@ -9,7 +9,7 @@ from haulout.cli import main
 
 
 class CommandResult(NamedTuple):
-    """What a command line came to."""
+    """The exit code and the output of a command line."""
 
     code: int | str | None
     out: str

@@ -37,7 +37,7 @@ class NoticeTerminal:
         return self.cluster.client
 
     def put_notice(self, name: str, status: dict[str, Any] | None = None, **spec: Any) -> None:
-        """Have a notice that somebody else wrote."""
+        """Put a notice of another user."""
         self.cluster.put(
             {
                 "apiVersion": MAINTENANCE_NOTICES.api_version,
@@ -57,31 +57,31 @@ class NoticeTerminal:
         return [notice.name for notice in (await self.client.list(MAINTENANCE_NOTICES)).items]
 
     async def create(self, *args: str) -> CommandOutput:
-        """Type `haulout notice create` and more."""
+        """Run `haulout notice create` with these arguments."""
         typed = _parsed_options(create, args)
         output = typed.pop("output")
         await creation.create_and_print(self.client, creation.parse_request(self.clock.now(), **typed), output=output)
         return self._output()
 
     async def list(self, *args: str) -> CommandOutput:
-        """Type `haulout notice list` and more."""
+        """Run `haulout notice list` with these arguments."""
         typed = _parsed_options(list_, args)
         output, _ = typed.pop("output"), typed.pop("is_watched")
         await notice_text.print_notices(self.client, notice_view.NoticeQuery(**typed), output=output)
         return self._output()
 
     async def show(self, *args: str) -> CommandOutput:
-        """Type `haulout notice show` and more."""
+        """Run `haulout notice show` with these arguments."""
         typed = _parsed_options(show, args)
         await notice_text.print_notice(self.client, typed["name"], output=typed["output"])
         return self._output()
 
     async def cancel(self, *args: str) -> tuple[bool, CommandOutput]:
-        """Type `haulout notice cancel` and more; return whether all went well, too."""
+        """Run `haulout notice cancel` with these arguments; return also whether it succeeded."""
         return await self._act_on_notices(cancel, EndAction.CANCEL, args)
 
     async def end(self, *args: str) -> tuple[bool, CommandOutput]:
-        """Type `haulout notice end` and more."""
+        """Run `haulout notice end` with these arguments; return also whether it succeeded."""
         return await self._act_on_notices(end, EndAction.END, args)
 
     async def _act_on_notices(

@@ -65,7 +65,7 @@ class AwsWorld:
             await asyncio.wait([self._process])
 
     async def step(self, description: str) -> None:
-        """Count a step of the source; at a chosen one it dies, and another begins soon."""
+        """Count a step of the source; at the chosen one it is killed, and another source starts soon."""
         self.steps.append(description)
         if len(self.steps) == self.crash_at and self._process is not None:
             self._process.cancel()
@@ -122,18 +122,18 @@ class AwsWorld:
         return instance
 
     async def add_node(self, name: str, instance: str) -> None:
-        """Have an instance be a node."""
+        """Create the node of an instance."""
         await self.client.create(NODES, a_node(name).with_spec(providerID=f"aws:///eu-west-1a/{instance}"))
 
     async def set_condition(self, name: str, condition: str, *, status: str = "True") -> None:
-        """Have a node say something about itself."""
+        """Set a condition of a node."""
         at = f"{self.clock.now():%Y-%m-%dT%H:%M:%SZ}"
         conditions = [{"type": condition, "status": status, "lastTransitionTime": at}]
         await self.client.patch(
             NODES, name, strategic_patch({"status": {"conditions": conditions}}), subresource="status"
         )
 
-    # What came of it
+    # Results
 
     async def notices(self) -> dict[str, MaintenanceNotice]:
         """Return all notices, by name."""
@@ -145,7 +145,7 @@ class AwsWorld:
         return found
 
     async def notice_summaries(self) -> list[tuple[str, str, str, str]]:
-        """Return what notices there are, in short: instance, kind, stage, start."""
+        """Return a summary of the notices: instance, kind, stage, start."""
         return sorted(
             (
                 notice.spec.provider_id,
@@ -157,7 +157,7 @@ class AwsWorld:
         )
 
     async def wait_for_stage(self, stage: str, *, phase: str = "", within: timedelta = timedelta(minutes=10)) -> None:
-        """Return when the only notice is so."""
+        """Return when the only notice has this stage."""
 
         async def notice_states() -> list[tuple[str, str]]:
             found = (await self.notices()).values()

@@ -94,14 +94,14 @@ def action(instance: str = FIRST_INSTANCE, *, transition: str = "TERMINATING", *
 
 
 def lifecycle(instance: str = FIRST_INSTANCE, *, transition: str = "TERMINATING", at: datetime = SENT_AT) -> str:
-    """Return a lifecycle action as EventBridge tells of it."""
+    """Return a lifecycle action in an EventBridge envelope."""
     verb = "terminate" if transition == "TERMINATING" else "launch"
     detail = action(instance, transition=transition)
     return envelope("aws.autoscaling", f"EC2 Instance-{verb} Lifecycle Action", detail, at=at)
 
 
 def in_sns_notification(body: str) -> str:
-    """Return a message as SNS hands it on."""
+    """Return a message in an SNS notification."""
     return json.dumps({"Type": "Notification", "MessageId": "m-1", "TopicArn": "arn:aws:sns:x", "Message": body})
 
 

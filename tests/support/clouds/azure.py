@@ -51,7 +51,7 @@ def vm_name(node: str) -> str:
 
 @dataclass
 class AzureWorld:
-    """What a story about Azure happens in."""
+    """The cluster, the cloud, and the agents."""
 
     clock: Clock
     client: Client
@@ -83,10 +83,10 @@ class AzureWorld:
         for node in nodes or tuple(self._running):
             self._running.pop(node).cancel()
 
-    # The operator, as far as notices go
+    # The notice controller of the operator
 
     def start_operator(self) -> None:
-        """Run what sees to notices."""
+        """Run the notice controller."""
         self.operator = self.tasks.create_task(self._run_operator())
 
     def kill_operator(self) -> None:
@@ -106,7 +106,7 @@ class AzureWorld:
                 group.create_task(run())
 
     async def mark_drained(self, node: str, *, owner: str = "profile/notices") -> None:
-        """Have a node cordoned and drained, as by a profile."""
+        """Mark a node as cordoned and drained, as a profile does."""
         now = self.clock.now().isoformat()
         cordon_annotation = f'{{"owners": {{"{owner}": {{"since": "{now}"}}}}}}'
         change = {
@@ -117,7 +117,7 @@ class AzureWorld:
         drained = {"type": "Drained", "status": "True", "reason": "DrainCompleted", "lastTransitionTime": now}
         await self.client.patch(NODES, node, merge_patch({"status": {"conditions": [drained]}}), subresource="status")
 
-    # What came of it
+    # Results
 
     async def notice(self, node: str, event: str) -> MaintenanceNotice:
         """Return the notice of a node about an event; KeyError while there is none."""
@@ -131,13 +131,13 @@ class AzureWorld:
         return list((await self.client.list(MAINTENANCE_NOTICES)).items)
 
     async def phase_of(self, node: str, event: str) -> str:
-        """Return how a maintenance stands."""
+        """Return the phase of a maintenance."""
         return (await self.notice(node, event)).status.phase
 
     async def wait_for_phase(
         self, node: str, event: str, phase: NoticePhase, *, within: timedelta = 10 * SECOND
     ) -> MaintenanceNotice:
-        """Return the notice of a maintenance when it stands so."""
+        """Return the notice of a maintenance once it has this phase."""
         await eventually(
             self.clock, lambda: self.phase_of(node, event), becomes=phase, within=within, every=SECOND / 10
         )

@@ -72,7 +72,7 @@ class GcpWorld:
             await asyncio.wait([self._process])
 
     async def step(self, description: str) -> None:
-        """Count a step of the source; at a chosen one it dies, and another begins soon."""
+        """Count a step of the source; at the chosen one it is killed, and another source starts soon."""
         self.steps.append(description)
         if len(self.steps) == self.crash_at and self._process is not None:
             self._process.cancel()
@@ -107,16 +107,16 @@ class GcpWorld:
         return self.source if isinstance(self.source, EarlyStartSource) else None
 
     async def start_early(self, notice: MaintenanceNotice) -> None:
-        """Have the operator's source tell Google to begin."""
+        """Start the maintenance early through the operator's source."""
         assert isinstance(self.source, GcpEarlyStartSource)
         await self.source.start_early(notice)
 
     def problems(self) -> list[str]:
-        """Return what keeps the source from its work."""
+        """Return the problems of the source."""
         return [] if self.source is None else list(self.source.problems())
 
     def is_up(self) -> bool:
-        """Tell whether the source hears what Google says."""
+        """Return whether the source receives responses from Google."""
         return self.source is not None and self.source.is_up
 
     # The cluster
@@ -128,7 +128,7 @@ class GcpWorld:
         return name
 
     async def mark_drained(self, node: str) -> None:
-        """Have a node cordoned and drained, as by a profile."""
+        """Mark a node as cordoned and drained, as a profile does."""
         now = self.clock.now().isoformat()
         cordon_annotation = f'{{"owners": {{"profile/notices": {{"since": "{now}"}}}}}}'
         change = {
@@ -139,7 +139,7 @@ class GcpWorld:
         drained = {"type": "Drained", "status": "True", "reason": "DrainCompleted", "lastTransitionTime": now}
         await self.client.patch(NODES, node, merge_patch({"status": {"conditions": [drained]}}), subresource="status")
 
-    # What came of it
+    # Results
 
     async def notices(self) -> dict[str, MaintenanceNotice]:
         """Return all notices, by name."""
@@ -151,12 +151,12 @@ class GcpWorld:
         return found
 
     async def notice_summaries(self) -> list[tuple[str, str, str]]:
-        """Return what notices there are, in short: node, kind, stage."""
+        """Return a summary of the notices: node, kind, stage."""
         found = (await self.notices()).values()
         return sorted((notice.spec.node_name, notice.spec.kind, notice.spec.stage) for notice in found)
 
     async def wait_for_stage(self, stage: str, *, phase: str = "", within: timedelta = timedelta(minutes=10)) -> None:
-        """Return when the only notice is so."""
+        """Return when the only notice has this stage."""
 
         async def notice_states() -> list[tuple[str, str]]:
             found = (await self.notices()).values()

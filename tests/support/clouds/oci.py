@@ -32,12 +32,12 @@ SECOND, MINUTE, HOUR, DAY = timedelta(seconds=1), timedelta(minutes=1), timedelt
 
 @dataclass
 class OciWorld:
-    """What a story about OCI happens in."""
+    """The cluster, the cloud, and the source."""
 
     clock: Clock
     client: Client
     cloud: OciCloud
-    transport: Transport  # the source's own way to the API server
+    transport: Transport  # the source's own connection to the API server
     tasks: asyncio.TaskGroup
     nodes: Informer[Node]
     idle_pause: timedelta = timedelta(seconds=6)
@@ -48,7 +48,7 @@ class OciWorld:
     _running: asyncio.Task[None] | None = field(default=None, repr=False)
 
     def start(self) -> OciEventSource:
-        """Begin to listen to OCI, as a new process."""
+        """Start the source as a new process."""
         self.process_count += 1
         random = Random(self.process_count)
         self.source = OciEventSource(
@@ -66,19 +66,19 @@ class OciWorld:
         return self.source
 
     def kill(self) -> None:
-        """End the process that listens, at once."""
+        """Kill the source."""
         if self._running is not None:
             self._running.cancel()
             self._running = None
 
     async def stop_for(self, duration: timedelta) -> None:
-        """Have nobody listen for a while."""
+        """Stop the source for a while."""
         self.kill()
         await self.clock.sleep(duration)
         self.start()
 
     async def create_node(self, name: str, machine: str) -> None:
-        """Have a node on a machine."""
+        """Create the node of a machine."""
         await self.client.create(NODES, a_node(name).with_spec(providerID=machine))
 
     async def notices(self) -> list[MaintenanceNotice]:
@@ -93,7 +93,7 @@ class OciWorld:
             raise KeyError(event) from None
 
     async def phase_of(self, event: str) -> str:
-        """Return how a maintenance stands."""
+        """Return the phase of a maintenance."""
         return (await self.notice(event)).status.phase
 
     async def start_time_of(self, event: str) -> datetime | None:
@@ -103,7 +103,7 @@ class OciWorld:
     async def wait_for_phase(
         self, event: str, phase: NoticePhase, *, within: timedelta = 10 * SECOND
     ) -> MaintenanceNotice:
-        """Return the notice of a maintenance when it stands so."""
+        """Return the notice of a maintenance once it has this phase."""
         await eventually(
             self.clock, lambda: self.phase_of(event), becomes=phase, within=within, every=max(within / 100, SECOND / 10)
         )
@@ -114,7 +114,7 @@ class OciWorld:
 async def an_oci_world(
     clock: Clock, *, partitions: int = 1, idle_pause: timedelta = 6 * SECOND
 ) -> AsyncIterator[OciWorld]:
-    """Yield a world in which nobody listens to OCI yet."""
+    """Yield a world in which no source runs yet."""
     cluster = SandboxBackend(clock)
     client = await cluster.client()
     await install_crd(cluster, client, MAINTENANCE_NOTICES, definition())
@@ -135,5 +135,5 @@ async def an_oci_world(
 
 
 def source_connection(world: OciWorld) -> SandboxConnection:
-    """Return the line between the source and the API server."""
+    """Return the connection between the source and the API server."""
     return SandboxConnection(world.transport)  # type: ignore[arg-type]  # a story that wraps it does not cut it

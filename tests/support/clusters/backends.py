@@ -23,7 +23,7 @@ from support.faults.tcp_proxy import a_tcp_proxy
 
 
 class NetworkConnection(Protocol):
-    """The line between one client and the cluster."""
+    """The connection between one client and the cluster."""
 
     def cut(self) -> None:
         """Break all connections and refuse new ones."""
@@ -54,7 +54,7 @@ class ClusterBackend(Protocol):
         ...
 
     async def client_with_connection(self) -> tuple[Client, NetworkConnection]:
-        """Return such a client, and the line that it hangs on."""
+        """Return such a client and its connection."""
         ...
 
     async def crash(self) -> None:
@@ -67,7 +67,7 @@ class ClusterBackend(Protocol):
 
 
 class SandboxConnection:
-    """The line to the sandbox."""
+    """The connection to the sandbox."""
 
     def __init__(self, transport: InProcessTransport) -> None:
         self._transport = transport
@@ -108,7 +108,7 @@ class SandboxBackend:
         return Client(transport, clock=self.clock, random=random.Random(user.name))
 
     async def client_with_connection(self) -> tuple[Client, NetworkConnection]:
-        """Return a client and its transport, which is its wire."""
+        """Return a client and its transport, which is its connection."""
         transport = self.api_server.transport()
         self._transports.append(transport)
         seed = len(self._transports)
@@ -148,7 +148,7 @@ class RealBackend:
         return await self._client(config.load(kubeconfig=str(path)))
 
     async def client_with_connection(self) -> tuple[Client, NetworkConnection]:
-        """Return a client of the admin whose connections go through a line of their own."""
+        """Return a client of the admin whose connections go through a proxy of their own."""
         direct = config.load(kubeconfig=str(self.control_plane.kubeconfig()))
         proxy = await self._cleanup.enter_async_context(a_tcp_proxy(urlsplit(direct.server).port or 443))
         return await self._client(replace(direct, server=f"https://127.0.0.1:{proxy.port}")), proxy

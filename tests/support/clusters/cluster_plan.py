@@ -53,7 +53,7 @@ _REAL_HEARTBEAT = timedelta(seconds=1)
 
 @dataclass(frozen=True, slots=True)
 class ClusterPlan:
-    """A cluster to be: each sentence returns another plan."""
+    """The plan of a cluster: each method returns another plan."""
 
     clock: Clock
     control_plane: ControlPlane | None = None  # a real one; None: the sandbox
@@ -66,7 +66,7 @@ class ClusterPlan:
     rbac_objects: tuple[RawObject, ...] = ()
 
     def with_nodes(self, count: int, *, zones: int = 1, named: str = "n", **machine: Any) -> "ClusterPlan":
-        """Add machines `n1`, `n2`, … that are spread over zones; `machine` is what else they are made of."""
+        """Add machines `n1`, `n2`, … that are spread over zones; `machine` has further fields of the machines."""
         first = 1 + sum(candidate.name.removeprefix(named).isdecimal() for candidate in self.machines)
         added = (
             Machine(name=f"{named}{number}", zone=f"z{number % zones + 1}", **machine)
@@ -80,7 +80,7 @@ class ClusterPlan:
         return self.with_nodes(count, named="cp", labels={_CONTROL_PLANE: ""}, taints=(taint,))
 
     def with_deployment(self, name: str, **spec: Any) -> "ClusterPlan":
-        """Add a Deployment; see `_with_workload` for what can be said of it."""
+        """Add a Deployment; see `_with_workload` for its parameters."""
         return self._with_workload("Deployment", name, **spec)
 
     def with_stateful_set(self, name: str, **spec: Any) -> "ClusterPlan":
@@ -104,15 +104,15 @@ class ClusterPlan:
         return replace(self, objects=(*self.objects, *objects))
 
     def with_delays(self, delays: Delays) -> "ClusterPlan":
-        """Let things on machines take so long."""
+        """Set how long things on machines take."""
         return replace(self, delays=delays)
 
     def with_seed(self, seed: int) -> "ClusterPlan":
-        """Leave to chance what follows from `seed`; on the sandbox only."""
+        """Set the seed of random choices; on the sandbox only."""
         return replace(self, seed=seed)
 
     def with_invariants(self, *invariants: Invariant) -> "ClusterPlan":
-        """Have more invariants checked in the end."""
+        """Check more invariants at the end."""
         return replace(self, invariants=(*self.invariants, *invariants))
 
     def _with_workload(
@@ -150,7 +150,7 @@ class ClusterPlan:
 
     @asynccontextmanager
     async def on_the_sandbox(self, *, settled: bool = True) -> AsyncIterator[SandboxCluster]:
-        """Run it on the sandbox, for tests of what a real cluster cannot suffer."""
+        """Run it on the sandbox, for faults that a real cluster does not support."""
         api_with_rbac = (
             ApiServer(self.clock, random=Random(f"{self.seed} server"), rbac=True) if self.rbac_objects else None
         )
@@ -231,7 +231,7 @@ def _tolerations(toleration_time: timedelta) -> list[RawObject]:
 
 
 async def _install_crd(client: Client, definition: RawObject) -> str:
-    """Have a custom resource served; return its plural."""
+    """Serve a custom resource; return its plural."""
     with suppress(AlreadyExists):
         await client.create(RESOURCES["customresourcedefinitions"], definition)
     plural = str(definition["spec"]["names"]["plural"])
@@ -248,7 +248,7 @@ async def _install_crd(client: Client, definition: RawObject) -> str:
 
 
 async def apply_rbac(client: Client, rbac_objects: Sequence[RawObject]) -> None:
-    """Put up roles and bindings, and their namespaces, which stay when the test is over."""
+    """Create roles and bindings, and their namespaces, which stay after the test."""
     for obj in rbac_objects:
         resource, namespace = RESOURCES[f"{obj['kind'].lower()}s"], obj["metadata"].get("namespace")
         if namespace:
@@ -258,7 +258,7 @@ async def apply_rbac(client: Client, rbac_objects: Sequence[RawObject]) -> None:
 
 
 async def _delete_rbac(client: Client, rbac_objects: Sequence[RawObject]) -> None:
-    """Take roles and bindings away again, so that the next test has its own only."""
+    """Delete roles and bindings, so that the next test has only its own."""
     for obj in rbac_objects:
         resource, namespace = RESOURCES[f"{obj['kind'].lower()}s"], obj["metadata"].get("namespace")
         with suppress(NotFound):

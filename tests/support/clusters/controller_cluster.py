@@ -24,7 +24,7 @@ from support.expectations.objects import object_snapshots
 
 
 class FakeKubelets(Controller[str]):
-    """Binds pods to nodes in turn, starts them, ends them and lets them go."""
+    """Binds pods to nodes in turn, and starts, ends and deletes them."""
 
     name = "kubelets"
 
@@ -173,7 +173,7 @@ class ControllerCluster:
         return self.cluster.objects("pods", namespace=SHOP, labels=labels)
 
     def object_names(self, plural: str = "pods") -> list[str]:
-        """Return the names of what there is."""
+        """Return the names of the existing objects."""
         return [obj["metadata"]["name"] for obj in self.cluster.objects(plural, namespace=SHOP)]
 
     def get(self, plural: str, name: str) -> RawObject:
@@ -186,7 +186,7 @@ class ControllerCluster:
         return found
 
     def created_pods(self) -> list[str]:
-        """Return the names of all pods that there ever were."""
+        """Return the names of all pods that were ever created."""
         return [write.key for write in self.cluster.history if write.kind.plural == "pods" and write.type == "ADDED"]
 
     def max_over_history(self, count: Callable[[Sequence[RawObject]], int]) -> int:

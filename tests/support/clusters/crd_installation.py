@@ -12,7 +12,7 @@ from support.expectations.eventually import eventually
 
 
 async def install_crd(cluster: ClusterBackend, client: Client, resource: Resource[Any], definition: RawObject) -> None:
-    """Have the cluster serve a resource, if it does not yet; one that another test is taking away is made anew."""
+    """Install a definition unless it is served; create it again if another test is deleting it."""
 
     async def is_served() -> bool:
         with suppress(AlreadyExists):

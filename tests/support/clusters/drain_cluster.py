@@ -44,12 +44,12 @@ class DrainCluster:
 
     @property
     def client(self) -> Client:
-        """The client of those who drain."""
+        """The client of the drains."""
         return self.cluster.client(DRAINER)
 
     @property
     def transport(self) -> InProcessTransport:
-        """The line of those who drain, with its faults."""
+        """The transport of the drains, with its faults."""
         return self.cluster.transport(DRAINER)
 
     async def run_pods(
@@ -76,17 +76,17 @@ class DrainCluster:
         return [pod["metadata"]["name"] for pod in self.pods(on=on, app=app)]
 
     def evicted_pods(self) -> list[str]:
-        """Return the names of the pods for which an eviction was asked for, in order."""
+        """Return the names of the pods for which an eviction was requested, in order."""
         paths = [request.path for request in self.transport.sent_requests(method="POST", path="/eviction")]
         return [path.split("/")[-2] for path in paths if path.endswith("/eviction")]
 
     async def cordon(self, *names: str) -> None:
-        """Keep further pods off nodes."""
+        """Cordon nodes."""
         for name in names:
             await self.cluster.client("admin").patch(NODES, name, merge_patch({"spec": {"unschedulable": True}}))
 
     def new_drain(self, node: str, policy: DrainPolicy | None = None, **more: Any) -> Drainer:
-        """Return a drain that tells `progress_reports` how it goes."""
+        """Return a drain that appends its progress to `progress_reports`."""
         policy = DrainPolicy.like_nmo() if policy is None else policy
         return Drainer(self.client, node, policy, on_progress=self.progress_reports.append, **more)
 

@@ -34,7 +34,7 @@ class InformerCluster:
         self.informer.subscribe(self.on_change)
 
     def on_change(self, old: Node | None, new: Node | None) -> None:
-        """Keep what handlers are told, in short."""
+        """Record a short form of what handlers receive."""
         self.changes.append((old.resource_version if old else "-", new.resource_version if new else "-"))
 
     @asynccontextmanager
@@ -51,7 +51,7 @@ class InformerCluster:
         await self.clock.sleep(timedelta(seconds=seconds))
 
     def node_names(self) -> list[str]:
-        """Return what the cache shows."""
+        """Return the names of the nodes in the cache."""
         return sorted(node.name for node in self.informer.all())
 
     def put_node(self, name: str, **labels: str) -> str:

@@ -62,9 +62,9 @@ RESOURCES = {
 }
 _BY_KIND = {(resource.api_version, resource.kind): resource for resource in RESOURCES.values()}
 _RESTARTED = "kubectl.kubernetes.io/restartedAt"
-_TROUBLE_TAINT_PREFIX = "node.kubernetes.io/"  # begins the names of taints that say what is wrong with a node
+_TROUBLE_TAINT_PREFIX = "node.kubernetes.io/"  # the prefix of taints that mark a node as faulty
 _TIMEOUT = timedelta(minutes=5)
-_MAX_RETRIES = 60  # tries of a person, a second apart, while the server is away
+_MAX_RETRIES = 60  # attempts of a user, a second apart, while the server is unavailable
 
 
 def key(obj: RawObject) -> str:
@@ -86,11 +86,11 @@ class RunningProgram(Protocol):
     """A program that runs in a cluster, can be killed at any instant, and started again."""
 
     def start(self) -> None:
-        """Begin a new life."""
+        """Start a new process."""
         ...
 
     def kill(self) -> None:
-        """End its life at once."""
+        """Kill the process."""
         ...
 
 
@@ -106,7 +106,7 @@ class LiveCluster(ABC):
         self.created: list[tuple[Resource[RawObject], RawObject]] = []
         self._namespaces: set[str] = set()
 
-    # Looking
+    # Reads
 
     @property
     @abstractmethod
@@ -140,16 +140,16 @@ class LiveCluster(ABC):
         return name in self.by_key(plural)
 
     def pods_on(self, node: str) -> list[str]:
-        """Return the pods that a node has and that nobody asked to leave."""
+        """Return the pods on a node that are not terminating."""
         pods = self.by_key("pods").items()
         return sorted(name for name, pod in pods if pod["spec"].get("nodeName") == node and not is_terminating(pod))
 
     def pods_of(self, workload: str) -> list[RawObject]:
-        """Return the pods of a workload, those that leave included."""
+        """Return the pods of a workload, terminating ones included."""
         return [pod for pod in self.by_key("pods").values() if belongs_to(workload)(pod)]
 
     def ready_pod_count(self, workload: str) -> int:
-        """Count the pods of a workload that serve."""
+        """Count the ready pods of a workload."""
         return count_ready_pods(self.pods_of(workload))
 
     def node_is_ready(self, name: str) -> bool:
@@ -166,7 +166,7 @@ class LiveCluster(ABC):
     def min_ready_pods(self, workload: str, *, since: int) -> int:
         """Return the least number of ready pods that a workload had at any revision after `since`."""
         return min(
-            map(count_ready_pods, object_snapshots(self.history, "pods", since=since, where=belongs_to(workload)))
+            map(count_ready_pods, object_snapshots(self.history, "pods", since=since, predicate=belongs_to(workload)))
         )
 
     # Waiting
@@ -184,7 +184,7 @@ class LiveCluster(ABC):
         """Let time pass: `pass_time(minutes=5)`."""
         await self.clock.sleep(timedelta(**duration))
 
-    # What a person does
+    # Actions of a user
 
     async def create(self, *objects: RawObject) -> None:
         """Create objects, and the namespaces that they are in."""
@@ -205,7 +205,7 @@ class LiveCluster(ABC):
             await create_or_patch(self.admin, resource, obj)
 
     async def _retry(self, send: Callable[[], Awaitable[object]], *, done: type[KubeError] | None = None) -> None:
-        """Do something again while the server is away; `done` is what it says if it was done the first time."""
+        """Retry while the server is unavailable; `done` is the error that means that the first attempt succeeded."""
         for attempt in range(_MAX_RETRIES):
             try:
                 await send()
@@ -232,7 +232,7 @@ class LiveCluster(ABC):
         await self._retry(delete, done=NotFound)
 
     async def scale(self, deployment: str, replicas: int) -> None:
-        """Want another number of pods."""
+        """Set the number of replicas."""
         await self.patch("deployments", deployment, spec={"replicas": replicas})
 
     async def restart_rollout(self, deployment: str) -> None:
@@ -242,15 +242,15 @@ class LiveCluster(ABC):
         await self.patch("deployments", deployment, spec={"template": template})
 
     async def cordon(self, node: str) -> None:
-        """Let a node take no more pods."""
+        """Cordon a node."""
         await self.patch("nodes", node, spec={"unschedulable": True})
 
     async def uncordon(self, node: str) -> None:
-        """Let a node take pods again."""
+        """Uncordon a node."""
         await self.patch("nodes", node, spec={"unschedulable": None})
 
     async def evict(self, pod: str) -> bool:
-        """Ask a pod to leave; return whether its budgets let it go."""
+        """Evict a pod; return whether its budgets allow it."""
         namespace, name = pod.split("/")
         try:
             await self.admin.evict(name, namespace=namespace)
@@ -275,7 +275,7 @@ class LiveCluster(ABC):
     # What happens to machines
 
     def stop_kubelet(self, node: str) -> None:
-        """Silence a kubelet; its containers go on."""
+        """Stop a kubelet; its containers keep running."""
         self.kubelets.kill(node)
 
     def start_kubelet(self, node: str) -> None:
@@ -286,7 +286,7 @@ class LiveCluster(ABC):
         """Reboot a machine."""
         self.kubelets.reboot(node, duration)
 
-    # What must hold
+    # Invariants
 
     def assert_invariants(self, *invariants: Invariant) -> None:
         """Fail if any of these did not hold, up to now."""
@@ -298,7 +298,7 @@ class LiveCluster(ABC):
             await self.eventually(partial(self.node_is_ready, name))
 
     async def wait_until_settled(self) -> None:
-        """Wait until the workloads that were created are rolled out, and budgets have been reckoned."""
+        """Wait until the workloads that were created are rolled out, and the status of budgets is computed."""
         for _, obj in self.created:
             await self.eventually(partial(self._is_settled, obj))
 
@@ -344,7 +344,7 @@ class SandboxCluster(LiveCluster):
     def __init__(self, cluster: Cluster, *, user: User | None = None) -> None:
         super().__init__(cluster.clock, cluster.client("me"), cluster.kubelets)
         self.cluster = cluster
-        self._user = user  # who programs are that run in it
+        self._user = user  # the user of the programs that run in it
         self.api = cluster.api
         self.processes: dict[str, Process] = {}
 
@@ -368,11 +368,11 @@ class SandboxCluster(LiveCluster):
         return process
 
     def transport(self, name: str = "operator") -> InProcessTransport:
-        """Return the line of a program, with its faults; it may be told of them before it runs."""
+        """Return the transport of a program; faults can be injected into it before the program runs."""
         return self.cluster.transport(name, user=self._user)
 
     async def inject_fault(self, fault: Fault, *, process: str = "operator", seed: int = 0) -> None:
-        """Let a fault befall a process; return when it is over."""
+        """Inject a fault into a process; return when it is over."""
         await inject_fault(self.processes[process], fault, random=Random(seed))
 
     def pause(self, *components: str) -> None:
@@ -380,5 +380,5 @@ class SandboxCluster(LiveCluster):
         self.cluster.pause(*components)
 
     def resume(self, *components: str) -> None:
-        """Let components go on."""
+        """Resume components."""
         self.cluster.resume(*components)

@@ -58,7 +58,8 @@ class NodeCluster:
 
     def __init__(self, clock: Clock, api: ApiServer | None = None) -> None:
         self.clock = clock
-        # Without defaults, a node is not tainted as not ready: in most of these worlds nobody would take that off.
+        # Without defaults, a node is not tainted as not ready: in most of these clusters no controller would remove the
+        # taint.
         self.api = api or ApiServer(clock, defaulting=False)
         self.transports: dict[str, InProcessTransport] = {}
         self._task_group: asyncio.TaskGroup | None = None
@@ -70,7 +71,7 @@ class NodeCluster:
         return Client(self.transports[name], clock=self.clock, random=Random(len(self.transports)))
 
     def view(self, name: str = "view") -> NodeInformers:
-        """Return a view of this cluster, over a line of its own."""
+        """Return a view of this cluster, with a transport of its own."""
         return NodeInformers(self.client(name))
 
     def scheduler(self, view: NodeInformers, *, events: bool = False) -> Scheduler:
@@ -86,7 +87,7 @@ class NodeCluster:
         return kubelets
 
     def lifecycle(self, view: NodeInformers) -> NodeLifecycleController:
-        """Return who looks after nodes."""
+        """Return the node lifecycle controller."""
         return NodeLifecycleController(self.client("lifecycle"), view)
 
     def start(self, component: Any) -> Any:
@@ -97,7 +98,7 @@ class NodeCluster:
 
     @contextmanager
     def running(self, *components: Runnable) -> Iterator[None]:
-        """Run things within a block, and cut them off at its end, as a crash would."""
+        """Run things within a block, and cancel them at its end, as a crash would."""
         assert self._task_group is not None
         tasks = [self._task_group.create_task(component.run()) for component in components]
         try:

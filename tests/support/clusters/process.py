@@ -50,16 +50,16 @@ class Process:
 
     @property
     def is_running(self) -> bool:
-        """Tell whether it lives."""
+        """Return whether it is running."""
         return self._task is not None and not self._task.done()
 
     @property
     def transport(self) -> InProcessTransport:
-        """Its way into the cluster, with the faults that may befall it."""
+        """Its transport, with the faults that are injected into it."""
         return self._transport or self.cluster.transport(self.name)
 
     def start(self) -> None:
-        """Begin a new life."""
+        """Start a new process."""
         if self.is_running:
             raise RuntimeError(f"{self.name} is running already")
         self.start_count += 1
@@ -69,7 +69,7 @@ class Process:
         self._task = self.cluster.start_program(self._run(client, self.start_count), name=self.name)
 
     def kill(self) -> None:
-        """End its life at once; nothing that it has under way gets through any more."""
+        """Kill the process; its pending requests have no effect."""
         if self._task is None:
             return
         self.transport.close_permanently()
@@ -77,7 +77,7 @@ class Process:
         self._task = None
 
     def restart(self) -> None:
-        """Kill it and begin a new life."""
+        """Kill it and start a new process."""
         self.kill()
         self.start()
 
@@ -87,4 +87,4 @@ class Process:
         except Exception:
             if number == self.start_count and self._task is not None:
                 raise
-            # The dead cannot fail: it was killed, and what it met then was its own end.
+            # An error of a killed process is no failure: it follows from the kill.

@@ -52,18 +52,18 @@ def unused_verbs(cluster: LiveCluster, permissions: Iterable[Permission]) -> lis
     """Return which verbs of permissions the operator has not used; on a real cluster nobody knows."""
     if not isinstance(cluster, SandboxCluster):
         return []
-    asked = [candidate.request for process in cluster.processes.values() for candidate in process.transport.requests]
+    requests = [candidate.request for process in cluster.processes.values() for candidate in process.transport.requests]
     return [
         f"{verb} {each} {', '.join(each.names)}".strip()
         for each in permissions
         for verb in each.verbs
-        if not any(_uses(request, each, verb) for request in asked) and not _falls_back(each, verb, asked)
+        if not any(_uses(request, each, verb) for request in requests) and not _falls_back(each, verb, requests)
     ]
 
 
-def _falls_back(permission: Permission, verb: str, asked: Iterable[Request]) -> bool:
-    """Tell whether a list is what a watch falls back to where the server cannot send one as part of a watch."""
-    return verb == "list" and any(_uses(request, permission, "watch") for request in asked)
+def _falls_back(permission: Permission, verb: str, requests: Iterable[Request]) -> bool:
+    """Return whether a list is the fallback of a watch on a server without streaming lists."""
+    return verb == "list" and any(_uses(request, permission, "watch") for request in requests)
 
 
 def _uses(request: Request, permission: Permission, verb: str) -> bool:
@@ -78,7 +78,7 @@ def _uses(request: Request, permission: Permission, verb: str) -> bool:
 
 @dataclass
 class ExternalClientWithSecrets(FakeExternalClient):
-    """The outside world as it is told, with a token for all who log in; and the Secrets of a cluster as they are."""
+    """A fake external client that issues a token for each login, and reads the Secrets of a cluster."""
 
     client: Client | None = None
 

@@ -63,7 +63,7 @@ class RealCluster(LiveCluster):
 
     @property
     def history(self) -> Sequence[Write]:
-        """Every write that the watches told of, in order."""
+        """Every write that the watches have shown, in order."""
         self._writes.sort(key=lambda write: write.revision)
         return self._writes
 
@@ -72,7 +72,7 @@ class RealCluster(LiveCluster):
         return self._objects[plural]
 
     def watchers(self) -> list[Callable[[], Coroutine[Any, Any, None]]]:
-        """Return what must run so that the history is kept."""
+        """Return the watches that record the history."""
         return [partial(self._watch_forever, plural) for plural in self._watched]
 
     def run(self, program: Program, *, name: str = "operator") -> "RealProgram":
@@ -88,7 +88,7 @@ class RealCluster(LiveCluster):
             program.kill()
 
     async def wait_synced(self) -> None:
-        """Return when all that there is has been seen."""
+        """Return when all watches are synced."""
         for synced in self._synced.values():
             await synced.wait()
 
@@ -127,7 +127,7 @@ class RealCluster(LiveCluster):
 
     async def _watch(self, plural: str) -> None:
         duration = timedelta(hours=1)
-        missing = dict(self._objects[plural])  # until they are told of again
+        missing = dict(self._objects[plural])  # until a watch shows them again
         async with self.admin.watch(RESOURCES[plural], initial_list=True, watch_timeout=duration) as events:
             async for event in events:
                 if isinstance(event, Bookmark):
@@ -137,7 +137,7 @@ class RealCluster(LiveCluster):
                         self._synced[plural].set()
                 elif not isinstance(event.object, UndecodableObject):
                     if plural == "events" and not self._synced[plural].is_set():
-                        continue  # told in another test, perhaps of an object of the same name
+                        continue  # recorded in another test, perhaps for an object of the same name
                     missing.pop(key(event.object), None)
                     self._record(plural, event.type, event.object)
 
@@ -164,7 +164,7 @@ class RealCluster(LiveCluster):
 
 @dataclass(frozen=True, slots=True)
 class ProgramHost:
-    """Where programs live that run beside a real cluster, and how each comes to a client of its own."""
+    """Runs programs beside a real cluster, each with a client of its own."""
 
     group: asyncio.TaskGroup
     make_client: Callable[[], Coroutine[Any, Any, Client]]
@@ -180,11 +180,11 @@ class RealProgram:
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Begin a new life."""
+        """Start a new process."""
         self._task = self._host.group.create_task(self._run(), name=self._name)
 
     def kill(self) -> None:
-        """End its life at once."""
+        """Kill the process."""
         if self._task is not None:
             self._task.cancel()
 

@@ -23,7 +23,7 @@ workloads:
 
 
 class ScenarioRun:
-    """A scenario that is being played, and what was told of it."""
+    """A running scenario and its messages."""
 
     def __init__(self, scenario_cluster: ScenarioCluster) -> None:
         self.scenario_cluster = scenario_cluster
@@ -32,7 +32,7 @@ class ScenarioRun:
         self.log: list[tuple[float, str]] = []
 
     def log_event(self, at: timedelta, text: str) -> None:
-        """Note what happened, and the second in which."""
+        """Record an event and its second."""
         self.log.append((int(at.total_seconds()), text))
 
     def node(self, name: str) -> Any:
@@ -49,7 +49,7 @@ class ScenarioRun:
         return [pod["metadata"]["name"] for pod in self.api.objects("pods", namespace=namespace)]
 
     async def wait_until(self, condition: Callable[[], bool], *, within: timedelta = 10 * MINUTE) -> None:
-        """Let time pass until something is so."""
+        """Let time pass until a condition holds."""
         ends = self.cluster.clock.now() + within
         while not condition():
             assert self.cluster.clock.now() < ends, "it did not come to that"

@@ -8,7 +8,7 @@ ATTACHMENTS = "volumeattachments"
 
 
 async def attach_volume(cluster: LiveCluster, volume: str, claim: str, *, node: str = "n1") -> None:
-    """Have a volume attached to a node."""
+    """Attach a volume to a node."""
     spec = {
         "capacity": {"storage": "1Gi"},
         "accessModes": ["ReadWriteOnce"],

@@ -43,7 +43,7 @@ from support.servers.background_server import HOST, in_thread
 
 @dataclass
 class CannedApi:
-    """What is answered, and to whom changes are told. Made and used by the test's thread."""
+    """The canned responses and the open event streams. Created and used by the test's thread."""
 
     answers: dict[str, ApiType | Callable[[web.Request], ApiType]]
     address: str = ""
@@ -54,7 +54,7 @@ class CannedApi:
 
     @classmethod
     def of(cls, fleet: NodeList, summary: Summary, **more: ApiType) -> "CannedApi":
-        """Return an API that knows these nodes; `more` by address."""
+        """Return an API with these nodes; `more` are responses by path."""
         session = Session(mode=AuthMode.OFF, may_read=True)
         notices = NoticeList(revision="1", notices=())
         return cls(answers={"summary": summary, "nodes": fleet, "session": session, "notices": notices, **more})
@@ -65,7 +65,7 @@ class CannedApi:
         return f"{self.address}/static/"
 
     def update_nodes(self, *tiles: NodeSummary, gone: tuple[str, ...] = ()) -> None:
-        """Have nodes changed: in what is answered, and for whoever looks on."""
+        """Change nodes in later responses, and send an event."""
         fleet = self.answers["nodes"]
         assert isinstance(fleet, NodeList)
         kept = {tile.name: tile for tile in fleet.nodes} | {tile.name: tile for tile in tiles}
@@ -75,7 +75,7 @@ class CannedApi:
         self.send_event("nodes", NodesChanged(revision=revision, changed=tiles, deleted=gone))
 
     def update_clusters(self, *tiles: ClusterSummary, gone: tuple[str, ...] = ()) -> None:
-        """Have clusters of a hub changed: in what is answered, and for whoever looks on."""
+        """Change clusters of a hub in later responses, and send an event."""
         known = self.answers["clusters"]
         assert isinstance(known, ClusterList)
         kept = {tile.key: tile for tile in known.clusters} | {tile.key: tile for tile in tiles}
@@ -85,16 +85,16 @@ class CannedApi:
         self.send_event("clusters", ClustersChanged(revision=revision, changed=tiles, deleted=gone))
 
     def update_notices(self, changed: NoticesChanged) -> None:
-        """Tell of notices to whoever looks on."""
+        """Send an event about notices."""
         self.send_event("notices", changed)
 
     def update_summary(self, summary: Summary) -> None:
-        """Have the summary changed."""
+        """Change the summary in later responses, and send an event."""
         self.answers["summary"] = summary
         self.send_event("summary", summary)
 
     def send_event(self, kind: str, data: ApiType) -> None:
-        """Send an event to whoever looks on."""
+        """Send an event to all open streams."""
         event = b"event: %s\ndata: %s\n\n" % (kind.encode(), msgspec.json.encode(data))
         self._broadcast(event)
 
@@ -103,11 +103,11 @@ class CannedApi:
         self._broadcast(None)
 
     def fail_requests(self, path: str, status: int, error: str) -> None:
-        """Have an address answer with a problem from now on, until `clear_failures`."""
+        """Answer requests for a path with a problem until `clear_failures`."""
         self.problems[path] = Problem(error=error, status=status)
 
     def clear_failures(self) -> None:
-        """Have all addresses answer again."""
+        """Answer all requests again."""
         self.problems.clear()
 
     def _broadcast(self, event: bytes | None) -> None:
@@ -125,7 +125,7 @@ class CannedApi:
         """Answer while the context lasts."""
         self._loop = asyncio.get_running_loop()
         app = web.Application()
-        for prefix in ("", "/some/proxy"):  # whatever stands in front may put it there
+        for prefix in ("", "/some/proxy"):  # a proxy may add the prefix
             app.router.add_get(f"{prefix}/api/v2/events", self._events)
             app.router.add_route("*", f"{prefix}/api/v2/{{path:.+}}", self._answer)
             add_static_routes(app, prefix=f"{prefix}/static/")
@@ -164,7 +164,7 @@ class CannedApi:
             while (event := await stream.get()) is not None:
                 await response.write(event)
         except ConnectionError:
-            pass  # they have left
+            pass  # the client has disconnected
         finally:
             self._streams.discard(stream)
         return response
@@ -172,6 +172,6 @@ class CannedApi:
 
 @contextmanager
 def serving_canned_api(api: CannedApi) -> Iterator[CannedApi]:
-    """Have it answer while the context lasts, in a thread of its own."""
+    """Serve it in a thread of its own until the context ends."""
     with in_thread(api.serving) as served:
         yield served

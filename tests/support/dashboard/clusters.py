@@ -98,14 +98,14 @@ _KEYS = (
 
 
 def some_clusters(count: int = len(_KEYS)) -> ClusterList:
-    """Return that many clusters; those after the first have nothing going on."""
+    """Return that many clusters; the additional ones are idle."""
     keys = (*_KEYS, *(f"team-{number % 9}/cluster-{number:03}" for number in range(len(_KEYS), count)))
     tiles = tuple(a_cluster_tile(key) for key in sorted(keys[:count]))
     return ClusterList(revision="1", total=len(tiles), clusters=tiles)
 
 
 def a_cluster_tile(key: str, **other: object) -> ClusterSummary:
-    """Return a cluster that does well, but for its story and `other`, which are of a `WorkloadClusterStatus`."""
+    """Return the tile of a healthy cluster, with these fields of its `WorkloadClusterStatus` changed."""
     namespace, _, name = key.partition("/")
     size = 3 + sum(key.encode()) % 9
     status = WorkloadClusterStatus(
@@ -123,7 +123,7 @@ def a_cluster_tile(key: str, **other: object) -> ClusterSummary:
 
 
 def a_hub_summary(clusters: ClusterList, **other: object) -> Summary:
-    """Return how a hub stands with these clusters."""
+    """Return the summary of a hub with these clusters."""
     summary = Summary(
         version="0.1.0",
         cluster="management",

@@ -36,7 +36,7 @@ from support.operators.profiles import NAMESPACE
 
 
 class DashboardPage:
-    """What somebody has on the screen, put together from events as a browser does."""
+    """The state of a page, assembled from events as a browser does."""
 
     def __init__(self, cluster: SandboxCluster, fleet: RawObject) -> None:
         self.events: list[tuple[str, RawObject]] = []
@@ -49,7 +49,7 @@ class DashboardPage:
         self._tile_history: dict[str, list[RawObject]] = {name: [tile] for name, tile in self.tiles.items()}
 
     def feed(self, chunk: bytes) -> None:
-        """Take what was sent."""
+        """Process received bytes."""
         for block in chunk.decode().split("\n\n"):
             fields = dict(line.split(": ", 1) for line in block.splitlines() if not line.startswith(":"))
             if "event" not in fields:
@@ -82,12 +82,12 @@ class DashboardPage:
         return found
 
     async def wait_until(self, probe: Callable[[], object], **more: Any) -> None:
-        """Wait until something is to be seen."""
+        """Wait until the page satisfies a condition."""
         await eventually(self._cluster.clock, probe, **{"within": timedelta(minutes=10), **more})
 
 
 class WatchedOperator:
-    """A cluster, its operator, and those who look."""
+    """A cluster, its operator, and open dashboard pages."""
 
     def __init__(self, cluster: SandboxCluster, operator_status: OperatorStatus) -> None:
         self.cluster = cluster
@@ -95,18 +95,18 @@ class WatchedOperator:
 
     @property
     def backend(self) -> NodeBackend:
-        """What the dashboard is fed from."""
+        """The backend of the dashboard."""
         assert isinstance(self.operator_status.source, NodeBackend)
         return self.operator_status.source
 
     async def detail(self, name: str) -> RawObject:
-        """Return a node as the API tells it."""
+        """Return the detail of a node from the API."""
         found: RawObject = json.loads(encode(await self.backend.detail(name)))
         return found
 
     @asynccontextmanager
     async def open_page(self, **wanted: str) -> AsyncIterator[DashboardPage]:
-        """Look on, as one who reads at once."""
+        """Open a page that reads each event at once."""
         fleet = json.loads(encode(await self.backend.fleet()))
         async with self.backend.subscribe(**wanted) as viewer, asyncio.TaskGroup() as group:
             page = DashboardPage(self.cluster, fleet)
@@ -115,7 +115,7 @@ class WatchedOperator:
             reading.cancel()
 
     async def create_maintenance(self, node: str, *, name: str = "patch") -> None:
-        """Order a maintenance."""
+        """Create a NodeMaintenance."""
         await self.cluster.create(
             {
                 "apiVersion": NODE_MAINTENANCES.api_version,
@@ -135,7 +135,7 @@ async def _feed_page(viewer: EventStream, page: DashboardPage) -> None:
 async def watched_operator(
     plan: ClusterPlan, configuration: str = "", folder: Path = MISSING_FILE.parent
 ) -> AsyncIterator[WatchedOperator]:
-    """Run the whole operator, by a configuration if there is one."""
+    """Run the whole operator, with a configuration if one is given."""
     file, operator_status = folder / "maintenance.yaml", OperatorStatus()
     if configuration:
         file.write_text(configuration, encoding="utf-8")

@@ -120,7 +120,7 @@ _MAINTENANCE_TILES: tuple[dict[str, object], ...] = (
 
 
 def a_fleet(count: int = 60) -> NodeList:
-    """Return that many nodes: one in seven has a story, the others do their work."""
+    """Return that many nodes: one in seven has a maintenance, the others are idle."""
     return NodeList(revision="1", total=count, nodes=tuple(_node(index) for index in range(count)))
 
 
@@ -144,7 +144,7 @@ def _node(index: int) -> NodeSummary:
 
 
 def a_summary(fleet: NodeList, **other: object) -> Summary:
-    """Return how it stands with these nodes."""
+    """Return the summary of these nodes."""
     by_state = {state: [tile.name for tile in fleet.nodes if tile.state == state] for state in NodeState}
     unavailable = by_state[NodeState.DRAINING] + by_state[NodeState.BLOCKED] + by_state[NodeState.IN_MAINTENANCE]
     summary = Summary(
@@ -182,7 +182,7 @@ def a_summary(fleet: NodeList, **other: object) -> Summary:
 
 
 def a_health() -> Health:
-    """Return how an operator with a few troubles is doing."""
+    """Return the health of an operator with a few problems."""
     return Health(
         identity=LEADER,
         version="0.1.0",
@@ -274,7 +274,7 @@ _RIGHT_TO_LEFT = "\u202eevil\u202c \u05d0\u05d1\u05d2"
 
 
 def a_hostile_fleet() -> NodeList:
-    """Return nodes whose texts try to break out."""
+    """Return nodes whose texts attempt HTML injection."""
     tiles = (
         a_tile(_SCRIPT, NodeState.BLOCKED, message=_SCRIPT, since=ago(minutes=1), zone=_SCRIPT, pool=_SCRIPT),
         a_tile(

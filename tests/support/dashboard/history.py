@@ -8,7 +8,7 @@ _MINUTE = timedelta(minutes=1)
 
 
 def a_history(
-    now: datetime, *, total: int = 0, why: str = "wanted passed: node spot-07 has the label patch"
+    now: datetime, *, total: int = 0, reason: str = "wanted passed: node spot-07 has the label patch"
 ) -> HistoryList:
     """Return what happened within the last hours, the newest first; `why` is of the oldest."""
     deleted_at = now - 20 * _MINUTE
@@ -60,7 +60,7 @@ def a_history(
             object="profile/os",
             from_="operational",
             to="maintenance-required",
-            reason=why,
+            reason=reason,
         ),
     )
     return HistoryList(entries=entries, total=max(total, len(entries)))

@@ -26,7 +26,7 @@ _DAY = timedelta(days=1)
 
 
 def a_blocked_node(now: datetime) -> NodeDetail:
-    """In the middle of a maintenance that does not go on by itself."""
+    """Return a node whose maintenance is blocked."""
     return NodeDetail(
         summary=NodeSummary(
             name="general-05",
@@ -266,7 +266,7 @@ def _history_entries(now: datetime) -> tuple[HistoryEntry, ...]:
 
 
 def an_ordered_node(now: datetime) -> NodeDetail:
-    """One that a person took out of service, and whose order failed."""
+    """Return a node whose NodeMaintenance failed."""
     return NodeDetail(
         summary=NodeSummary(
             name="general-08",
@@ -302,7 +302,7 @@ def an_ordered_node(now: datetime) -> NodeDetail:
 
 
 def an_idle_node(now: datetime, name: str = "general-020") -> NodeDetail:
-    """One about which there is nothing to say."""
+    """Return an idle node."""
     return NodeDetail(
         summary=NodeSummary(name=name, state=NodeState.IDLE, profiles={"default": "operational"}),
         created=now - 10 * _DAY,
@@ -311,7 +311,7 @@ def an_idle_node(now: datetime, name: str = "general-020") -> NodeDetail:
 
 
 def a_hostile_node(now: datetime) -> NodeDetail:
-    """All text that others write is an attack."""
+    """Return a node whose texts attempt HTML injection."""
     return NodeDetail(
         summary=NodeSummary(
             name="evil", state=NodeState.BLOCKED, message=HOSTILE, hold=HOSTILE, zone=HOSTILE, pool=LONG_TEXT

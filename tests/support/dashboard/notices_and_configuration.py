@@ -30,7 +30,7 @@ _DAY = timedelta(days=1)
 
 
 def a_moved_notice(now: datetime) -> Notice:
-    """One that its source agreed to move."""
+    """Return a notice that its source agreed to reschedule."""
     return Notice(
         name="aws-event-9c1d",
         phase="Planned",
@@ -66,7 +66,7 @@ def a_moved_notice(now: datetime) -> Notice:
 
 
 def some_notices(now: datetime) -> NoticeList:
-    """One of each phase, on time and late, from clouds and from people."""
+    """One notice of each phase, on time and late, from clouds and from users."""
     return NoticeList(
         revision="7",
         notices=(
@@ -224,14 +224,14 @@ _PROFILE_TEXTS = (
 
 
 def a_configuration() -> Configuration:
-    """One that is in force, with a warning."""
+    """Return a configuration in force, with a warning."""
     return Configuration(
         path="config/maintenance.yaml", text=GOOD_FILE, findings=_FINDINGS[2:], profiles=_PROFILE_TEXTS
     )
 
 
 def a_broken_configuration() -> Configuration:
-    """Return what is told when the newest one is broken, and the last good one holds."""
+    """Return an invalid new configuration while the last valid one stays in force."""
     return Configuration(
         path="config/maintenance.yaml",
         text=BROKEN_FILE,
@@ -243,12 +243,12 @@ def a_broken_configuration() -> Configuration:
 
 
 def the_default_configuration() -> Configuration:
-    """There is no file."""
+    """Return the default configuration, without a file."""
     return Configuration(text=GOOD_FILE, is_default=True, profiles=_PROFILE_TEXTS)
 
 
 def preview(text: str) -> ConfigurationPreview:
-    """Return what would come of an edit: bad ones are those with a plugin that nobody knows."""
+    """Return the preview of an edit; an edit with an unknown plugin is invalid."""
     if "hasLable" in text:
         line = 1 + text[: text.index("hasLable")].count("\n")
         return ConfigurationPreview(

@@ -9,7 +9,10 @@ _MAX_POLLS = 300
 
 
 def wait_until(page: Page, condition: Callable[[], bool]) -> None:
-    """Return as soon as it has happened; the page goes on meanwhile. Whoever cares asserts it then."""
+    """Return as soon as the condition holds, or after a timeout; the page keeps running.
+
+    The caller asserts the condition.
+    """
     for _ in range(_MAX_POLLS):
         if condition():
             return

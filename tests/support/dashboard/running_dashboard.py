@@ -63,7 +63,7 @@ profiles:
 
 
 def a_binding(role: str, *subjects: RawObject) -> RawObject:
-    """Return what gives people a ClusterRole."""
+    """Return a binding that grants a ClusterRole to users."""
     group = "rbac.authorization.k8s.io"
     return {
         "apiVersion": f"{group}/v1",
@@ -75,7 +75,7 @@ def a_binding(role: str, *subjects: RawObject) -> RawObject:
 
 
 def a_user(name: str) -> RawObject:
-    """Return whom a binding is for."""
+    """Return the subject of a binding."""
     return {"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": name}
 
 
@@ -103,7 +103,7 @@ async def a_cluster_with_rbac(
 
 @dataclass(frozen=True)
 class DashboardResponse:
-    """What came back."""
+    """The response of the dashboard."""
 
     status: int
     headers: Any
@@ -111,7 +111,7 @@ class DashboardResponse:
 
     @property
     def error(self) -> str:
-        """What a problem says."""
+        """The error text of a problem."""
         return str(self.body.get("error", "")) if isinstance(self.body, dict) else ""
 
 
@@ -128,7 +128,7 @@ class DashboardUnderTest:
     async def request(
         self, path: str, method: str = "GET", *, token: str = "", base: str = "", **more: Any
     ) -> DashboardResponse:
-        """Ask for something below /api/v2, with a token if one is given."""
+        """Send a request below /api/v2, with a token if one is given."""
         headers = {**({"Authorization": f"Bearer {token}"} if token else {}), **more.pop("headers", {})}
         url = f"{base or self.base}/api/v2{path}"
         async with self.session.request(method, url, headers=headers, **more) as answer:
@@ -137,11 +137,11 @@ class DashboardUnderTest:
             return DashboardResponse(answer.status, answer.headers, json.loads(body) if body and is_json else body)
 
     async def act(self, token: str = "olga", *, headers: Any = None, **act: Any) -> DashboardResponse:
-        """Ask for something to be done."""
+        """Send an action."""
         return await self.request("/actions", "POST", token=token, json=act, headers=headers or {})
 
     async def log_in(self, token: str) -> tuple[dict[str, str], str]:
-        """Log in as a browser does; return the headers that it sends from then on, and what pages read."""
+        """Log in as a browser does; return the headers that it sends from then on, and the CSRF token."""
         answer = await self.request("/session", "POST", json={"token": token}, headers=SAME_ORIGIN)
         assert answer.status == 200, answer.body
         cookie = answer.headers["Set-Cookie"].partition(";")[0]

@@ -13,7 +13,7 @@ _DAY = timedelta(days=1)
 def a_timeline(
     now: datetime, *, rows: int = 40, start: datetime | None = None, end: datetime | None = None
 ) -> Timeline:
-    """Nodes with something to show first, and quiet ones after them."""
+    """Return a timeline of nodes with spans, and idle nodes after them."""
     window_start, window_end = start or now - 3 * _DAY, end or now + 4 * _DAY
     busy = (_draining(now), _due(now), _failed(now), _announced(now), _hostile_row(now), *_patched(now, 12))
     quiet = tuple(
@@ -31,7 +31,7 @@ def a_timeline(
 
 
 def a_timeline_without_history(now: datetime) -> Timeline:
-    """One of which a part is missing."""
+    """Return a timeline without recorded history."""
     whole = a_timeline(now, rows=4)
     return Timeline(
         start=whole.start,

@@ -107,17 +107,17 @@ def cluster_at(instant: datetime) -> ClusterPlan:
     return cluster_plan.a_cluster(VirtualClock(instant))
 
 
-def operate(cluster: LiveCluster, file: Path, outside: FakeExternalClient | None = None) -> None:
+def operate(cluster: LiveCluster, file: Path, external_client: FakeExternalClient | None = None) -> None:
     """Run the operator by a recipe."""
-    cluster.run(operator_with_profiles(file, outside=outside or FakeExternalClient(), environ=ENVIRON))
+    cluster.run(operator_with_profiles(file, external_client=external_client or FakeExternalClient(), environ=ENVIRON))
 
 
-def run_profiles_program(cluster: LiveCluster, file: Path, outside: FakeExternalClient | None = None) -> None:
-    """Run the part of the operator that sees to profiles, for hours in which nobody else leads or edits the file."""
+def run_profiles_program(cluster: LiveCluster, file: Path, external_client: FakeExternalClient | None = None) -> None:
+    """Run only the profiles component of the operator, for hours without another leader or edits of the file."""
 
     async def program(client: Client) -> None:
         profiles = ProfilesComponent(
-            ProfilesFile(file, environ=ENVIRON, clock=client.clock), outside or FakeExternalClient()
+            ProfilesFile(file, environ=ENVIRON, clock=client.clock), external_client or FakeExternalClient()
         )
         election = LeaderElection(client, name=PROFILES_LEASE, namespace=NAMESPACE, identity="operator_1")
         await run_profiles(client, profiles, election=election)
@@ -125,13 +125,15 @@ def run_profiles_program(cluster: LiveCluster, file: Path, outside: FakeExternal
     cluster.run(program)
 
 
-async def explain_node(cluster: LiveCluster, file: Path, node: str, outside: FakeExternalClient | None = None) -> str:
+async def explain_node(
+    cluster: LiveCluster, file: Path, node: str, external_client: FakeExternalClient | None = None
+) -> str:
     """Return what `haulout why` says."""
-    found = await explain(cluster.admin, configuration(file), node, external=outside)
+    found = await explain(cluster.admin, configuration(file), node, external=external_client)
     return click.unstyle("\n".join(why_text.text_lines(found, marks=ASCII_MARKS)))
 
 
-# Who does the work
+# Actors
 
 Work = Callable[[str], Awaitable[None]]
 
@@ -153,7 +155,7 @@ async def _awaited(actor: Awaitable[None]) -> None:
 
 
 async def worker(cluster: LiveCluster, key: str, work: Work, *, value: str = "true") -> None:
-    """Begin to work on each node whose label says that it may be; it must be empty by then."""
+    """Work on each node whose label allows it, and assert that the node is drained."""
     busy: set[str] = set()
     async with asyncio.TaskGroup() as group:
         while True:
@@ -171,7 +173,7 @@ async def reboot(cluster: LiveCluster, node: str, *, duration: timedelta = timed
     await cluster.clock.sleep(duration + timedelta(seconds=30))
 
 
-# How things stand
+# State
 
 
 def label(cluster: LiveCluster, node: str, key: str) -> str | None:
@@ -192,7 +194,7 @@ async def set_labels(cluster: LiveCluster, nodes: Collection[str], key: str, val
 
 
 def drainable_pods(cluster: LiveCluster, node: str) -> list[str]:
-    """Return the pods on a node that a drain has to do with and that have not ended, those that leave included."""
+    """Return the pods on a node that a drain concerns and that have not ended, terminating ones included."""
     running = [pod for pod in cluster.by_key("pods").values() if pod["status"]["phase"] not in ("Succeeded", "Failed")]
     pods = [pod for pod in running if pod["spec"].get("nodeName") == node]
     return [pod["metadata"]["name"] for pod in pods if not is_skipped_by_drains(pod)]
@@ -203,7 +205,7 @@ def is_cordoned(cluster: LiveCluster, node: str) -> bool:
     return bool(cluster.get("nodes", node)["spec"].get("unschedulable"))
 
 
-# What happened
+# Results
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,7 +236,7 @@ def maintenance_periods(cluster: LiveCluster) -> list[MaintenancePeriod]:
 
 
 def max_concurrent(periods: Sequence[MaintenancePeriod]) -> int:
-    """Return how many there were at most at the same time."""
+    """Return the maximum number of concurrent periods."""
     return max(
         (
             sum(
@@ -247,7 +249,7 @@ def max_concurrent(periods: Sequence[MaintenancePeriod]) -> int:
 
 
 async def wait_until(cluster: LiveCluster, probe: Callable[[], bool], **within: float) -> None:
-    """Wait for what takes hours: it is looked at now and then only."""
+    """Wait for a condition that takes hours, checked at long intervals."""
     describe_recent: Callable[[], Sequence[str]] = lambda: recent_writes(cluster.history, _SHOWN_WRITES)  # noqa: E731 - a word for a sentence
     await eventually(
         cluster.clock, probe, within=timedelta(**within), every=_POLL_INTERVAL, recent_events=describe_recent

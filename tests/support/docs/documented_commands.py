@@ -98,12 +98,12 @@ class DocumentedCommand:
         return next((why for start, why in NOT_RUN.items() if self.starts_with(start)), "")
 
     def starts_with(self, start: str) -> bool:
-        """Tell whether it, or its page and it, begin so; with a line's end that is all of it."""
+        """Return whether the command, or its page and it, begin so; a newline at the end requires an exact match."""
         return any(f"{text}\n".startswith(start) for text in (self.text, f"{self.page}: {self.text}"))
 
     @property
     def is_synopsis(self) -> bool:
-        """Tell whether this is how a command is called in general."""
+        """Return whether this is the synopsis of a command."""
         return bool(_SYNOPSIS.search(_QUOTED.sub("", self.text.partition("<<")[0])))
 
 

@@ -48,7 +48,7 @@ _RETRY_SECONDS = 0.5
 
 @dataclass(frozen=True, slots=True)
 class PageCommand:
-    """A command of a page, and what is to be seen."""
+    """A command of a page, and its expected output."""
 
     text: str
     expected_lines: tuple[str, ...] = ()
@@ -66,7 +66,7 @@ def page_commands(page: str) -> Iterator[PageCommand]:
 
 
 def _split_heredoc(lines: Sequence[str]) -> tuple[str, Sequence[str]]:
-    """Return a command, with the lines that it is given, and what is seen after it."""
+    """Return a command with its here-document, and the expected output after it."""
     heredoc = _HEREDOC.search(lines[0])
     length = lines.index(heredoc[1]) + 1 if heredoc else 1
     return "\n".join(lines[:length]), lines[length:]
@@ -140,19 +140,19 @@ class Shell:
 
 
 class Reader:
-    """One who does what a page says."""
+    """Runs the commands of a page."""
 
     def __init__(self, shell: Shell) -> None:
         self._shell = shell
 
     def follow(self, page: str) -> None:
-        """Do it all."""
+        """Run all commands of the page."""
         with self.followed(page):
             pass
 
     @contextmanager
     def followed(self, page: str) -> Iterator[None]:
-        """Do it all, and have what runs in the background go on until the context ends."""
+        """Run all commands of the page, and keep background commands running until the context ends."""
         with ExitStack() as running:
             for command in page_commands(page):
                 if command.mode == "background":
@@ -172,7 +172,7 @@ class Reader:
 
 
 def _expect(command: PageCommand, output: Callable[[], str], *, again: bool) -> None:
-    """Look at what is said; with `again` until it is what the page shows."""
+    """Compare the output; with `again` repeat the command until it matches the page."""
     timer, clock = threading.Event(), RealClock()
     until = clock.now() + timedelta(seconds=_TIMEOUT_SECONDS)
     while not output_matches(last_output := output(), command.expected_lines):

@@ -47,11 +47,11 @@ def create_maintenance(shell: Shell, name: str, node: str) -> None:
 
 
 def install(shell: Shell) -> None:
-    """Apply what an installation has."""
+    """Apply the manifests of an installation."""
     shell.run("kubectl apply -f deploy/manifests/haulout.yaml")
     delete_webhook(shell)
 
 
 def delete_webhook(shell: Shell) -> None:
-    """Have nobody asked whether an order may be made: no pod of an installation runs that would answer."""
+    """Delete the webhook configuration, because no pod of the installation runs that could answer."""
     shell.run("kubectl delete validatingwebhookconfiguration --all")

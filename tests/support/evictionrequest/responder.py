@@ -44,7 +44,7 @@ def responders(**priorities: int) -> list[RawObject]:
 
 @dataclass
 class Responder:
-    """Moves what is in a pod elsewhere, which `duration` a while, and then has the pod go."""
+    """Moves the workload of a pod elsewhere, which takes `duration`, and then deletes the pod."""
 
     client: Client
     name: str = MOVER
@@ -86,7 +86,7 @@ class Responder:
             await update_responder(self.client, eviction, self.name, update)
 
     async def _delete_pod(self, eviction: Eviction) -> bool:
-        """Have the pod go, if it has not yet."""
+        """Delete the pod if it still exists."""
         pod = eviction.spec.target.pod
         try:
             await self.client.delete(PODS, pod.name, namespace=eviction.namespace, uid=pod.uid)

@@ -25,7 +25,7 @@ async def eventually(
 ) -> Any:
     """Return what `probe` sees as soon as it is true, or equals `becomes`; fail if that takes longer than `within`.
 
-    What is not there yet (`KeyError`) or does not hold yet (`AssertionError`) is looked at again, too.
+    The probe is also repeated after a `KeyError` or an `AssertionError`.
     """
     end = clock.monotonic() + within.total_seconds()
     while True:

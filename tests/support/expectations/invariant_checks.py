@@ -14,7 +14,7 @@ def assert_invariants(history: Sequence[Write], *invariants: Invariant, until: d
 
 
 class InvariantChecks:
-    """What is to be upheld: histories that still grow, and the invariants for each."""
+    """Histories that still grow, and the invariants that are checked on each."""
 
     def __init__(self) -> None:
         self._checks: list[tuple[Callable[[], Sequence[Write]], tuple[Invariant, ...]]] = []

@@ -20,7 +20,7 @@ def with_record_crd(plan: ClusterPlan) -> ClusterPlan:
 
 
 def entries(cluster: LiveCluster, node: str) -> list[RawObject]:
-    """Return what is written down about a node."""
+    """Return the recorded entries of a node."""
     if not cluster.has(PLURAL, node):
         return []
     found: list[RawObject] = cluster.get(PLURAL, node)["entries"]
@@ -34,7 +34,7 @@ def transitions(cluster: LiveCluster, node: str) -> list[tuple[str, str, str]]:
 
 
 def drain_records(cluster: LiveCluster, node: str) -> list[RawObject]:
-    """Return what drains took."""
+    """Return the drain facts of a node."""
     return [entry["drain"] for entry in entries(cluster, node) if "drain" in entry]
 
 

@@ -24,17 +24,17 @@ def is_terminating(obj: RawObject) -> bool:
 
 
 def is_ready(pod: RawObject) -> bool:
-    """Tell whether a pod serves and was not asked to stop."""
+    """Return whether a pod is ready and not terminating."""
     return condition_status(pod, "Ready")[0] == "True" and not is_terminating(pod)
 
 
 def count_ready_pods(pods: Pods) -> int:
-    """Count the pods that serve."""
+    """Count the ready pods."""
     return sum(is_ready(pod) for pod in pods)
 
 
 def count_staying_pods(pods: Pods) -> int:
-    """Count the pods that nobody asked to stop."""
+    """Count the pods that are not terminating."""
     return sum(not is_terminating(pod) for pod in pods)
 
 
@@ -43,14 +43,14 @@ def object_snapshots(
     plural: str,
     *,
     since: int = 0,
-    where: Callable[[RawObject], bool] = lambda _: True,
+    predicate: Callable[[RawObject], bool] = lambda _: True,
 ) -> Iterator[list[RawObject]]:
     """Yield all objects of a kind for which `where` holds, as they were after each write to one of them."""
     current: dict[str, RawObject] = {}
     for write in history:
         if write.kind.plural != plural:
             continue
-        if write.after is not None and where(write.after):
+        if write.after is not None and predicate(write.after):
             current[write.key] = write.after
         else:
             current.pop(write.key, None)
@@ -59,7 +59,7 @@ def object_snapshots(
 
 
 def cordon_owners(node: RawObject) -> list[str]:
-    """Return who keeps a node cordoned, by our mark on it; nobody, if somebody has written over that."""
+    """Return the cordon owners of a node by its cordon annotation; none if the annotation is invalid."""
     try:
         cordon_annotation = json.loads(node["metadata"].get("annotations", {}).get(CORDON_ANNOTATION, "{}"))
     except ValueError:

@@ -37,7 +37,7 @@ class AccessReviewApi:
         yield ScriptedStream(await self.send(request))
 
     async def close(self) -> None:
-        """Nothing to give up."""
+        """Do nothing."""
 
     def respond(self, path: str, body: bytes | None) -> Response:
         """Answer one request."""
@@ -59,9 +59,9 @@ class AccessReviewApi:
         return current + [_group(name, [], "Stale") for name in self.unavailable_versions]
 
     def _access_review_status(self, review: bytes) -> dict[str, Any]:
-        asked = json.loads(review)["spec"]["resourceAttributes"]
-        what = "/".join(part for part in (asked["resource"], asked.get("subresource")) if part)
-        if not self.refused & {"*", f"{asked['verb']} {what}"}:
+        attributes = json.loads(review)["spec"]["resourceAttributes"]
+        resource = "/".join(part for part in (attributes["resource"], attributes.get("subresource")) if part)
+        if not self.refused & {"*", f"{attributes['verb']} {resource}"}:
             return {"allowed": True}
         return {"allowed": False, "reason": self.refusal_reason}
 

@@ -48,7 +48,7 @@ def a_lease(name: str, *, holder: str = "n9", namespace: str = "kube-system", ve
 
 
 class FakeClusterView(ClusterView):
-    """What is known of a cluster, as it was told."""
+    """A cluster view with the given objects."""
 
     def __init__(
         self,
@@ -84,7 +84,7 @@ class FakeClusterView(ClusterView):
         now: datetime = NOW,
         since: datetime = NOW,
     ) -> PluginContext:
-        """Return a node to look at, for one of its profiles."""
+        """Return the context of a node for one of its profiles."""
         return PluginContext(
             now=now,
             node=self.node(node),
@@ -101,7 +101,7 @@ class FakeClusterView(ClusterView):
         """Return a node."""
         return msgspec.convert(self.raw[name], Node)
 
-    # As plugins ask
+    # The interface of plugins
 
     def nodes(self) -> Collection[ObservedNode]:
         """Return all nodes."""
@@ -155,15 +155,15 @@ class FakeClusterView(ClusterView):
         return self.evicted.get(node, ())
 
     def query_result(self, query: ExternalQuery) -> QueryResult | None:
-        """Return the answer, and remember the question."""
+        """Return the result, and record the query."""
         self.queries.append(query)
         return self.answers.get(query)
 
-    async def run_queries(self, outside: ExternalClient) -> None:
-        """Ask what was asked for, as the controller does."""
+    async def run_queries(self, external_client: ExternalClient) -> None:
+        """Run the recorded queries, as the controller does."""
         for question in dict.fromkeys(self.queries):
             try:
-                self.answers[question] = QueryResult(NOW, await question.fetch(outside))
+                self.answers[question] = QueryResult(NOW, await question.fetch(external_client))
             except ExternalError as error:
                 self.answers[question] = QueryResult(NOW, problem=str(error))
 
@@ -176,7 +176,7 @@ def in_maintenance(node: RawObject) -> RawObject:
 
 @dataclass(slots=True)
 class ScriptedExternalClient(ExternalClient):
-    """An outside world that says what it was told to, in order, and remembers what it was asked."""
+    """An external client with scripted replies, which records its requests."""
 
     replies: list[HttpResponse | ExternalError] = field(default_factory=list)
     files: dict[str, bytes] = field(default_factory=dict)
@@ -184,7 +184,7 @@ class ScriptedExternalClient(ExternalClient):
     requests: list[tuple[str, str, bytes, dict[str, str]]] = field(default_factory=list)
 
     def reply_with(self, status: int, body: bytes | str, **headers: str) -> "ScriptedExternalClient":
-        """Let it answer so next."""
+        """Add the next reply."""
         data = body.encode() if isinstance(body, str) else body
         self.replies.append(
             HttpResponse(status, data, {key.replace("_", "-"): value for key, value in headers.items()})
@@ -221,5 +221,5 @@ class ScriptedExternalClient(ExternalClient):
             raise ExternalError(f"{path}: there is no such file") from None
 
     async def send_mail(self, envelope: Envelope) -> None:
-        """Take no letters."""
+        """Send no mail."""
         raise ExternalError(f"{envelope.server} takes no letters")

@@ -16,7 +16,7 @@ _TIMEOUT = timedelta(seconds=10)
 
 
 def a_message(node: str = "n1", *, now: datetime = EPOCH, client: Any = None, **changes: Any) -> Message:
-    """Return what is to be told about a node that has just come into maintenance."""
+    """Return the message about a node that has just entered maintenance."""
     fields: dict[str, Any] = {
         "raw_node": {"metadata": {"name": node, "uid": f"uid-of-{node}", "labels": {"zone": "a"}}},
         "state": State.IN_MAINTENANCE,
@@ -53,11 +53,11 @@ ReplyFunction = Callable[[SentRequest], FakeReply]
 
 @dataclass
 class FakeExternalClient:
-    """Answers as it is told: by `reply_to`, or with its next answer; else with `ok`. Remembers what it was sent."""
+    """Replies by `reply_to`, or with its next scripted reply, else with `ok`. Records its requests."""
 
     replies: list[FakeReply] = field(default_factory=list)
     reply_to: ReplyFunction | None = None
-    latency: timedelta = timedelta()  # how long an answer or a letter takes
+    latency: timedelta = timedelta()  # how long a reply or a mail takes
     requests: list[SentRequest] = field(default_factory=list)
     mails: list[Envelope] = field(default_factory=list)
 
@@ -93,7 +93,7 @@ class FakeExternalClient:
         raise ExternalError(f"there is no file {path}")
 
     async def send_mail(self, envelope: Envelope) -> None:
-        """Take a letter."""
+        """Record a mail."""
         await self._wait()
         self._reply(SentRequest("MAIL", envelope.server, envelope.content, {}))
         self.mails.append(envelope)
@@ -115,7 +115,7 @@ class FakeSlack:
 
     token: str = "xoxb-1"
     posts: list[Mapping[str, str]] = field(default_factory=list)
-    problem: str = ""  # what it says to all that comes
+    problem: str = ""  # the reply to every request
 
     def __call__(self, request: SentRequest) -> FakeReply:
         """Answer a request, as a behaviour of `FakeExternalClient`."""

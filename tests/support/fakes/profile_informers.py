@@ -59,7 +59,7 @@ def configuration(*checks: str, notify: str = "") -> Configuration:
 
 
 class RecordingTransport:
-    """A transport that remembers which watches are open, and what was asked."""
+    """A transport that records open watches and requests."""
 
     def __init__(self, transport: Transport) -> None:
         self.server = transport.server
@@ -90,7 +90,7 @@ class RecordingTransport:
 
 
 class InformersUnderTest:
-    """Surroundings, and the controller that they tell."""
+    """The informers, and a fake controller that they notify."""
 
     def __init__(self, clock: Clock, *, external_client: FakeExternalClient | None = None) -> None:
         self.api = ApiServer(clock, random=Random("around"))
@@ -109,15 +109,15 @@ class InformersUnderTest:
         self._cache: Informer[Node] = Informer(self.client, ListWatch(NODES), transform=as_is)
 
     def requeue(self, node: str) -> None:
-        """Take note of it."""
+        """Record it."""
         self.woken_nodes.append(node)
 
     def record_repeated_failure(self, node: str) -> None:
-        """Take note of it."""
+        """Record it."""
         self.failing_nodes.append(node)
 
     def requeue_for_topics(self, topics: frozenset[str]) -> None:
-        """Take note of them."""
+        """Record them."""
         self.topics += sorted(topics)
 
     def cluster_view(self, node: str = "n1") -> ClusterView:
@@ -126,23 +126,23 @@ class InformersUnderTest:
 
     @property
     def watched_resources(self) -> list[str]:
-        """What is followed beside nodes, by its last part."""
+        """The resources that are watched besides nodes, by plural."""
         return sorted(
             path.rpartition("/")[2] for path in self.recording_transport.open_watches if not path.endswith("/nodes")
         )
 
     async def apply_configuration(self, wanted: Configuration) -> None:
-        """Go on by another configuration."""
+        """Apply another configuration."""
         await self.profile_informers.prepare(wanted)
         self.profile_informers.use(wanted)
         await self.settle()
 
     async def settle(self, duration: timedelta = SETTLE_TIME) -> None:
-        """Let things happen."""
+        """Let pending work finish."""
         await self.clock.sleep(duration)
 
     async def run(self) -> None:
-        """Follow all, until cancelled."""
+        """Run all informers until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(_run_informer(self._cache))
             group.create_task(self.event_recorder.run())
@@ -155,7 +155,7 @@ class InformersUnderTest:
 async def running_informers(
     clock: Clock, wanted: Configuration, *objects: RawObject, external_client: FakeExternalClient | None = None
 ) -> AsyncIterator[InformersUnderTest]:
-    """Yield surroundings that are known, of a cluster with these objects."""
+    """Yield synced informers of a cluster with these objects."""
     informers = InformersUnderTest(clock, external_client=external_client)
     put_objects(informers, objects)
     async with asyncio.TaskGroup() as group:

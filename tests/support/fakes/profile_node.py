@@ -48,7 +48,7 @@ DRAINING = DrainStatus(is_done=False, message="0 of 2 pods have left")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnnotationCheck(Check):
-    """Says what the annotation of its name says: yes, no, unknown, not known, error or crash; and otherwise no."""
+    """Has the result that the annotation of its name gives: yes, no, unknown, not known, error, crash; else no."""
 
     type = "says"
 
@@ -56,7 +56,7 @@ class AnnotationCheck(Check):
     again: timedelta = option("when it wants to be asked again", default=timedelta())
 
     def evaluate(self, context: PluginContext) -> CheckResult:
-        """Return the verdict."""
+        """Return the check result."""
         match context.node.metadata.annotations.get(self.about, ""):
             case "yes":
                 return passes("it says so")
@@ -73,14 +73,14 @@ class AnnotationCheck(Check):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CountingTrigger(Trigger):
-    """Counts in a label how often it ran; breaks if the annotation `crash` is there."""
+    """Counts its runs in a label; fails if the annotation `crash` exists."""
 
     type = "counts"
 
     label: str = option("the label")
 
     def actions(self, context: PluginContext) -> tuple[Action, ...]:
-        """Return the label with one more."""
+        """Return an action that increments the label."""
         if "crash" in context.node.metadata.annotations:
             raise ZeroDivisionError
         return (SetLabel(self.label, str(int(context.node.metadata.labels.get(self.label, "0")) + 1)),)
@@ -88,7 +88,7 @@ class CountingTrigger(Trigger):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokenSchedule(Schedule):
-    """Cannot tell when it is due."""
+    """Fails when asked whether it is due."""
 
     type = "breaks"
 
@@ -115,7 +115,7 @@ def load_configuration(text: str) -> Configuration:
 
 
 class ProfileNode:
-    """One node, and the steps it takes."""
+    """One node, and its reconciles."""
 
     def __init__(
         self,
@@ -136,7 +136,7 @@ class ProfileNode:
         self.result: Decision | None = None
 
     def set_configuration(self, text: str) -> None:
-        """Go on by another file."""
+        """Use another configuration file."""
         self.configuration = load_configuration(text)
 
     def annotate(self, **annotations: str | None) -> None:
@@ -148,12 +148,12 @@ class ProfileNode:
         self._set_metadata("labels", labels)
 
     def cordon(self) -> None:
-        """Cordon the node without a mark, as others than we do."""
+        """Cordon the node without the cordon annotation, as another tool does."""
         spec = msgspec.structs.replace(self.node.spec, unschedulable=True)
         self.node = msgspec.structs.replace(self.node, spec=spec)
 
     def observation(self, **more: Any) -> Observation:
-        """Return what a step rests on."""
+        """Return the observation of the next reconcile."""
         text = self.node.metadata.annotations.get(DATA_ANNOTATION)
         fields: dict[str, Any] = {
             "node": self.node,
@@ -168,7 +168,7 @@ class ProfileNode:
         return Observation(**(fields | more))
 
     def reconcile(self, *, elapsed: timedelta = MINUTE, **more: Any) -> Decision:
-        """Take one step and write it; time passes before it."""
+        """Let time pass, reconcile once, and write the result."""
         self.now += elapsed
         result = decide(self.observation(**more), self.configuration.profiles)
         text = data_annotation.updated(self.data, result.statuses, result.last_sent)
@@ -178,11 +178,11 @@ class ProfileNode:
         return result
 
     def reconcile_times(self, number: int) -> Iterator[Decision]:
-        """Take some steps."""
+        """Reconcile several times."""
         for _ in range(number):
             yield self.reconcile()
 
-    # Looking
+    # Reads
 
     @property
     def data(self) -> str:
@@ -195,15 +195,15 @@ class ProfileNode:
         return self.node.metadata.labels
 
     def state(self, profile: str) -> str:
-        """Return where a profile stands, as the annotation says."""
+        """Return the state of a profile from the data annotation."""
         return data_annotation.statuses_of(self.data)[profile].current
 
     def states(self) -> dict[str, str]:
-        """Return where all profiles stand."""
+        """Return the states of all profiles."""
         return {name: entry.current for name, entry in data_annotation.statuses_of(self.data).items()}
 
     def report(self, profile: str) -> ProfileReport:
-        """Return what the last step said about a profile."""
+        """Return the report of the last reconcile about a profile."""
         assert self.result is not None
         return next(candidate for candidate in self.result.reports if candidate.name == profile)
 

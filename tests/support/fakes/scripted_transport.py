@@ -17,7 +17,7 @@ def json_response(body: Any = None, *, status: int = 200, headers: Mapping[str, 
 
 
 def status_response(code: int, reason: str, message: str = "no", **details: Any) -> Response:
-    """Return a Status that says no."""
+    """Return a response with a failed Status."""
     status = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "reason": reason}
     return json_response({**status, "message": message, "details": details}, status=code)
 
@@ -46,7 +46,7 @@ class ScriptedTransport:
         yield ScriptedStream(await self.send(request))
 
     async def close(self) -> None:
-        """Nothing to give up."""
+        """Do nothing."""
 
 
 class ScriptedStream:

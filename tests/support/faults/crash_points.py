@@ -12,7 +12,7 @@ SAMPLED_CALLS = ("GetMessages", "ListInstanceMaintenanceEvents")  # most of them
 
 @dataclass
 class CrashPoints:
-    """Counts where a process could die; it dies at one of them."""
+    """Counts crash points; the process is killed at one of them."""
 
     crash_at: int = 0  # from 1 on; 0: nowhere
     sampled_calls: tuple[str, ...] = SAMPLED_CALLS  # calls of which only a few count
@@ -21,7 +21,7 @@ class CrashPoints:
     kill: Callable[[], None] = lambda: None
 
     async def reach(self, description: str) -> None:
-        """Go on, or be no more."""
+        """Count a crash point; kill the process at the chosen one."""
         if description.partition(" ")[2] in self.sampled_calls:
             self.sampled_count += 1
             if self.sampled_count % 15:
@@ -32,7 +32,7 @@ class CrashPoints:
             await asyncio.Event().wait()
 
     async def call(self, operation: str, after: bool) -> None:  # noqa: FBT001 - what the model of a cloud tells
-        """Hear of a call of OCI."""
+        """Count a call of OCI."""
         await self.reach(f"{'after' if after else 'before'} {operation}")
 
 

@@ -44,7 +44,7 @@ _REPORTING_KINDS = {"events", "leases"}
 
 @dataclass(frozen=True, slots=True)
 class Crash:
-    """The end of an operator's first life: at its write of this number, from 1 on."""
+    """The crash of the first operator process, at its write of this number, from 1 on."""
 
     number: int
     before: bool = False  # the write is never sent; otherwise it takes effect, and no answer is heard
@@ -64,7 +64,7 @@ class SentWrite:
 
 
 class CrashesNotSurvived(AssertionError):
-    """An operator that was stopped at some write came to another end than one that was not."""
+    """A run with a crash at some write ended in another state than the run without one."""
 
 
 def counts_as_write(request: Request) -> bool:
@@ -76,7 +76,7 @@ def counts_as_write(request: Request) -> bool:
 
 @dataclass(slots=True)
 class CrashRun:
-    """Where a story is run; it tells when the operator begins."""
+    """The run of a scenario, which starts the operator."""
 
     operator: Program
     counts: Callable[[Request], bool] = counts_as_write
@@ -96,7 +96,7 @@ class CrashRun:
 
     @property
     def history(self) -> Sequence[Write]:
-        """What happened in the story's cluster."""
+        """The history of the scenario's cluster."""
         if self.process is None:
             raise RuntimeError("the story never began: it must call stage.begin(cluster)")
         return self.process.cluster.api.history
@@ -116,7 +116,7 @@ class CrashRun:
         return self.clock.monotonic(), len(self.history)
 
     def kill_operator(self) -> None:
-        """Kill the operator, and bring a new one after a while."""
+        """Kill the operator, and start a new one after a while."""
         process = self.process
         if process is not None:
             process.kill()
@@ -151,7 +151,7 @@ class _CrashingTransport:
             with suppress(KubeError):
                 await self._transport.send(request)
         self._run.kill_operator()
-        await asyncio.Event().wait()  # whoever would hear the answer is no more
+        await asyncio.Event().wait()  # the process that waits for the response is killed
         raise AssertionError("a dead process went on")
 
     def stream(self, request: Request) -> AbstractAsyncContextManager[Stream]:
@@ -163,7 +163,7 @@ class _CrashingTransport:
 
 @dataclass(slots=True)
 class CrashSampling:
-    """How many of the crashes of a story are tried; None: all of them."""
+    """How many of the crashes of a scenario are tried; None: all of them."""
 
     max_crashes: int | None = None
 
@@ -189,7 +189,7 @@ def assert_survives_crashes(
     writes_only_to_api: bool = False,
     only: Crash | None = None,
 ) -> int:
-    """Run `scenario` with a crash at each write of the operator; raise unless all come to the end of the calm run.
+    """Run `scenario` with a crash at each write of the operator; raise unless all end in the same state.
 
     At each, that is, unless `CRASH_SAMPLING` says how many are enough.
 
@@ -237,7 +237,7 @@ def _is_unchanged_between(reference: CrashRun, one: SentWrite, other: SentWrite)
 
 
 def _run_scenario(scenario: Scenario, run: CrashRun, invariants: Sequence[Invariant]) -> str:
-    """Run a story to its end; return what went wrong."""
+    """Run a scenario to its end; return its problem."""
 
     async def run_to_end() -> None:
         await scenario(run)

@@ -33,7 +33,7 @@ class HistoryAudit:
     _totals: dict[str, int] = field(default_factory=dict)
 
     def observe(self, plural: str, name: str, obj: RawObject | None) -> None:
-        """Take note of the next version of an object; None: it is gone."""
+        """Record the next version of an object; None: it was deleted."""
         before = self._objects.pop((plural, name), None)
         if obj is not None:
             self._objects[plural, name] = obj
@@ -43,7 +43,7 @@ class HistoryAudit:
             self._observe_node(name, before, obj)
 
     def read_record(self, node: str, record: RawObject) -> None:
-        """Take note of what was added to a record since it was read last."""
+        """Record the entries that were added since the last read."""
         added = record["total"] - self._totals.get(node, 0)
         self._totals[node] = record["total"]
         for entry in record["entries"][-added:] if added else ():
@@ -63,9 +63,9 @@ class HistoryAudit:
         for node in self.expected.keys() | self.recorded.keys():
             expected, recorded = _by_object(self.expected[node]), _by_object(self.recorded[node])
             found += [
-                _difference(f"{what} on {node}", expected.get(what, []), recorded.get(what, []))
-                for what in expected.keys() | recorded.keys()
-                if expected.get(what) != recorded.get(what)
+                _difference(f"{subject} on {node}", expected.get(subject, []), recorded.get(subject, []))
+                for subject in expected.keys() | recorded.keys()
+                if expected.get(subject) != recorded.get(subject)
             ]
         return sorted(found) + [f"a gap: {gap['reason']}" for gap in self.gaps]
 
@@ -78,7 +78,7 @@ class HistoryAudit:
         return self._objects.get((plural, name))
 
     def profiles(self, node: str) -> dict[str, str]:
-        """Return where the profiles of a node stand."""
+        """Return the profile states of a node."""
         return _profiles(self.latest(NODES, node))
 
     @property
@@ -88,12 +88,12 @@ class HistoryAudit:
 
     def _observe_maintenance(self, name: str, before: RawObject | None, after: RawObject | None) -> None:
         node = (after or before or {})["spec"]["nodeName"]
-        phase_before, what = _phase(before), f"NodeMaintenance/{name}"
+        phase_before, subject = _phase(before), f"NodeMaintenance/{name}"
         if after is None:
             if phase_before:
-                self.expected[node].append((what, "Ended"))
+                self.expected[node].append((subject, "Ended"))
         elif (phase := _phase(after)) and phase != phase_before:
-            self.expected[node].append((what, phase))
+            self.expected[node].append((subject, phase))
 
     def _observe_node(self, name: str, before: RawObject | None, after: RawObject) -> None:
         states_before, states = _profiles(before), _profiles(after)

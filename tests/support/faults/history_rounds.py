@@ -57,7 +57,7 @@ _PREFIXES = {
 }
 _DATA = re.compile(rb'\{"Profiles":.*?"Notifications":\{[^}]*\}\}')  # in the protobuf of a node
 _PROFILE = "cloud.sap/maintenance-profile"
-_PROFILE_NODE_COUNT = 10  # nodes that a profile leads in turn: one that goes in circles is slowed down
+_PROFILE_NODE_COUNT = 10  # nodes that a profile maintains in turn: a node that repeats its cycle is slowed down
 _MAX_LINE_BYTES = 64 * 1024 * 1024
 
 
@@ -80,7 +80,7 @@ class SettableClock(RealClock):
 
 @dataclass(slots=True)
 class RoundContext:
-    """The cluster, a person in it, the clock of the operator, and who counts."""
+    """The cluster, a user, the clock of the operator, and the audit."""
 
     control_plane: ControlPlane
     admin: Client
@@ -93,7 +93,7 @@ class RoundContext:
         await self.admin.clock.sleep(timedelta(seconds=self.random.uniform(0, up_to)))
 
     async def retry(self, send: Callable[[], Awaitable[Any]]) -> Any:
-        """Do something, as a person does who tries again while the server is away."""
+        """Do something, and retry while the server is unavailable."""
         while True:
             try:
                 return await send()
@@ -103,11 +103,11 @@ class RoundContext:
                 await self.admin.clock.sleep(_POLL_INTERVAL)
 
     async def eventually(self, probe: Callable[[], Any]) -> None:
-        """Wait until something is so."""
+        """Wait until a condition holds."""
         await eventually(self.admin.clock, probe, within=_TIMEOUT, every=_POLL_INTERVAL)
 
     async def run_round(self, number: int) -> None:
-        """Have a node maintained by an order, and another one by its profile."""
+        """Maintain one node by a NodeMaintenance, and another one by its profile."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._run_maintenance(f"patch-{number % 2}"))
             group.create_task(self._run_profile(f"p{number % _PROFILE_NODE_COUNT + 1}"))
@@ -192,14 +192,14 @@ FAULTS: Mapping[str, Callable[[RoundContext], Awaitable[None]]] = {
 
 
 async def run_rounds(control_plane: ControlPlane, fault: str, *, rounds: int, seed: int, file: Path) -> HistoryAudit:
-    """Run rounds, each with a fault at a random instant; return who counted, when all is written or late."""
+    """Run rounds, each with a fault at a random instant; return the audit once all is written or overdue."""
     async with _round_context(control_plane, Random(f"{fault} {seed}"), file) as context:
         for number in range(rounds):
             async with asyncio.TaskGroup() as group:
                 group.create_task(context.run_round(number))
                 await context.pause(4)
                 await FAULTS[fault](context)
-            with suppress(AssertionError):  # the caller looks, and what is missing now may be missing for ever
+            with suppress(AssertionError):  # the caller checks: entries that are missing now may be lost
                 await context.eventually(lambda: not context.audit.problems())
             log.info("round %d of %d: %d changes, %d missing", number + 1, rounds, *context.audit.counts())
     return context.audit
@@ -223,7 +223,7 @@ async def _round_context(control_plane: ControlPlane, random: Random, file: Path
         await context.retry(lambda: _wait_until_served(admin))
         group = await stack.enter_async_context(asyncio.TaskGroup())
         tasks = [
-            group.create_task(operator_with_profiles(file, outside=FakeExternalClient())(operator)),
+            group.create_task(operator_with_profiles(file, external_client=FakeExternalClient())(operator)),
             *(group.create_task(_watch_etcd(control_plane, prefix, context.audit)) for prefix in _PREFIXES),
         ]
         try:
@@ -249,7 +249,7 @@ async def _wait_until_served(client: Client) -> None:
 
 
 async def _watch_etcd(control_plane: ControlPlane, plural: str, audit: HistoryAudit) -> None:
-    """Tell the judge of every version of the objects of a kind, as etcd has them."""
+    """Pass every version of the objects of a kind in etcd to the audit."""
     prefix = _PREFIXES[plural].encode()
     wanted = {"key": _b64(prefix), "range_end": _b64(prefix[:-1] + b"0"), "start_revision": "1"}
     no_limit = aiohttp.ClientTimeout(total=None)

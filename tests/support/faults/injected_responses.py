@@ -23,7 +23,7 @@ RequestPredicate = Callable[[Request], bool]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class InjectedResponse:
-    """An answer, and to what it is given."""
+    """A response, and the requests that get it."""
 
     matches: RequestPredicate
     response: Response
@@ -31,13 +31,13 @@ class InjectedResponse:
 
 @dataclass(slots=True)
 class ResponseInjector:
-    """What is answered in the server's place, and what was asked at all."""
+    """The injected responses, and all requests."""
 
     injected: list[InjectedResponse] = field(default_factory=list)
     requests: list[Request] = field(default_factory=list)
 
     def inject(self, status: int, *, matches: RequestPredicate, body: RawObject | None = None) -> InjectedResponse:
-        """Answer so from now on."""
+        """Inject a response from now on."""
         status_body = (
             {"kind": "Status", "status": "Failure", "code": status, "message": "not today"} if body is None else body
         )
@@ -51,7 +51,7 @@ class ResponseInjector:
         self.injected.remove(response)
 
     def wrap_program(self, program: Program) -> Program:
-        """Return a program whose requests come by here first."""
+        """Return a program whose requests pass through the injector."""
 
         async def run(client: Client) -> None:
             await program(Client(self.wrap_transport(client.transport), clock=client.clock, random=client.random))
@@ -59,17 +59,17 @@ class ResponseInjector:
         return run
 
     def wrap_transport(self, transport: Transport) -> Transport:
-        """Return a transport whose requests come by here first."""
+        """Return a transport whose requests pass through the injector."""
         return _InjectingTransport(transport, self)
 
     def injected_response(self, request: Request) -> Response | None:
-        """Return what is answered in the server's place, if anything."""
+        """Return the injected response to a request, if there is one."""
         self.requests.append(request)
         return next((rule.response for rule in self.injected if rule.matches(request)), None)
 
 
 class _InjectingTransport:
-    """A transport on which somebody else answers now and then."""
+    """A transport with injected responses."""
 
     def __init__(self, transport: Transport, injector: ResponseInjector) -> None:
         self.server = transport.server
@@ -93,7 +93,7 @@ async def _refused_stream(response: Response) -> AsyncIterator[Stream]:
 
 
 class _RefusedStream:
-    """A watch that does not come about."""
+    """A watch that is refused."""
 
     def __init__(self, response: Response) -> None:
         self.status, self.headers = response.status, response.headers

@@ -86,7 +86,7 @@ class Replicas(Protocol):
         ...
 
     async def wait_for_standby(self) -> None:
-        """Return when one leads, and another has seen that."""
+        """Return when one replica leads, and another one has observed that."""
         ...
 
     def recent_log_lines(self) -> Sequence[str]:
@@ -132,7 +132,7 @@ class RebootObserver:
             phases.append(after.status.phase)
 
     def begin_round(self) -> None:
-        """Forget what nodes went through."""
+        """Clear the recorded changes of nodes."""
         self.cordoned.clear()
         self.states.clear()
 
@@ -160,7 +160,7 @@ class RebootObserver:
 
 @asynccontextmanager
 async def observed_reboots(client: Client) -> AsyncIterator[RebootObserver]:
-    """Yield a judge that watches until the end."""
+    """Yield an observer that watches until the context ends."""
     observer = RebootObserver(
         nodes=Informer(client, ListWatch(NODES), transform=as_is),
         notices=Informer(client, ListWatch(MAINTENANCE_NOTICES), transform=as_is),
@@ -195,12 +195,12 @@ class KillRounds:
         self.protected: list[str] = []  # names of pods, and of their budgets
 
     async def prepare(self) -> None:
-        """Have the instances be nodes. They have no kubelets, so that pods without a grace period end at once."""
+        """Register the instances as nodes. They have no kubelets, so that pods without a grace period end at once."""
         for name, instance in self.instances.items():
             await self.client.create(NODES, a_node(name).with_spec(providerID=f"aws:///eu-west-1a/{instance}"))
 
     async def run_round(self) -> None:
-        """Announce two reboots, kill the leader at some instant, and judge."""
+        """Announce two reboots, kill the leader at some instant, and check the result."""
         self.rounds += 1
         await self.replicas.wait_for_standby()
         self.observer.begin_round()
@@ -219,7 +219,7 @@ class KillRounds:
         # A message that was on its way when the process died is lost; none may come twice.
         assert max(Counter(self.replicas.messages).values(), default=0) <= 1, self.replicas.messages
         new_events = Counter(await self._events()) - before
-        repeated = {what: count for what, count in new_events.items() if count > 1}
+        repeated = {event: count for event, count in new_events.items() if count > 1}
         assert not repeated, repeated
 
     async def _run_pod(self, name: str, *, on: str, is_protected: bool) -> None:
@@ -251,7 +251,7 @@ class KillRounds:
         self.cloud.forget_event(instance, event)
 
     async def _events(self) -> list[tuple[str, ...]]:
-        """Return what Kubernetes Events say, each as often as it was said."""
+        """Return the notes of Kubernetes Events, each with its count."""
         found = (await self.client.list(EVENTS)).items
         return [_event_key(event) for event in found for _ in range((event.get("series") or {}).get("count", 1))]
 

@@ -36,7 +36,7 @@ _ANYBODY = User("")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FaultTarget:
-    """Where a fault happens, and to whom."""
+    """The process and the cluster that a fault acts on."""
 
     process: Process
     random: Random
@@ -54,7 +54,7 @@ class FaultTarget:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """Something that befalls a process, from its beginning to its end."""
+    """A fault of a process, from its start to its end."""
 
     name: str
     run: Callable[[FaultTarget], Awaitable[None]]
@@ -65,12 +65,12 @@ class Fault:
 
 
 async def inject_fault(process: Process, fault: Fault, *, random: Random) -> None:
-    """Let `fault` befall `process`; return when it is over."""
+    """Inject `fault` into `process`; return when it is over."""
     await fault.run(FaultTarget(process=process, random=random))
 
 
 def fault_mixture(seed: int, *, count: int = 4, faults: Sequence[Fault] | None = None) -> Fault:
-    """Return a fault that is several at once, of different beginnings: the same for the same seed."""
+    """Return a combination of faults that start at different instants, the same for the same seed."""
     random = Random(f"mixture {seed}")
     chosen = random.choices(FAULTS if faults is None else faults, k=count)
     starts = [timedelta(seconds=random.uniform(0, _MIXED_WITHIN_SECONDS)) for _ in chosen]

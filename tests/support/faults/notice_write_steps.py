@@ -7,7 +7,7 @@ from haulout.kube.transport import Request, Response, Stream, Transport
 
 
 class NoticeStepTransport:
-    """A transport that tells of each write of a notice."""
+    """A transport that counts each write of a notice as a step."""
 
     def __init__(self, transport: Transport, on_step: Callable[[str], Awaitable[None]]) -> None:
         self.server = transport.server
@@ -15,7 +15,7 @@ class NoticeStepTransport:
         self._on_step = on_step
 
     async def send(self, request: Request) -> Response:
-        """Send it, and tell before and after."""
+        """Send the request, with a step before and after a write."""
         is_write = request.method != "GET" and "maintenancenotices" in request.path
         if is_write:
             await self._on_step(f"before {request.method} {request.path}")
@@ -25,7 +25,7 @@ class NoticeStepTransport:
         return response
 
     def stream(self, request: Request) -> AbstractAsyncContextManager[Stream]:
-        """Follow what is told."""
+        """Open a stream."""
         return self._transport.stream(request)
 
     async def close(self) -> None:

@@ -19,7 +19,7 @@ from support.faults.named_faults import fault_mixture
 
 
 async def run_scenario(seed: int) -> Sequence[Write]:
-    """Let a cluster live through rollouts, drains, losses and faults."""
+    """Run a cluster through rollouts, drains, losses and faults."""
     plan = a_cluster(VirtualClock()).with_nodes(4, zones=2).with_seed(seed)
     plan = plan.with_deployment("shop/cart", replicas=4, budget="50%").with_stateful_set("shop/db", replicas=2)
     plan = plan.with_daemon_set("shop/logs")
@@ -36,7 +36,7 @@ async def run_scenario(seed: int) -> Sequence[Write]:
 
 
 def digest(history: Sequence[Write]) -> str:
-    """Return what stands for a history, byte for byte."""
+    """Return the digest of a history."""
     checksum = hashlib.sha256()
     for write in history:
         parts = (write.revision, write.written_at, write.username, write.verb, write.path, write.before, write.after)
@@ -45,7 +45,7 @@ def digest(history: Sequence[Write]) -> str:
 
 
 def main(seed: str) -> None:
-    """Print the digest of one story."""
+    """Print the digest of one run."""
     logging.disable(logging.CRITICAL)
     sys.stdout.write(digest(run_virtual(run_scenario(int(seed)))))
 

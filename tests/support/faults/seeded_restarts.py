@@ -28,7 +28,7 @@ async def run_scenario(seed: int) -> Sequence[Write]:
 
 
 def main(seed: str) -> None:
-    """Print the digest of one story."""
+    """Print the digest of one run."""
     logging.disable(logging.CRITICAL)
     sys.stdout.write(digest(run_virtual(run_scenario(int(seed)))))
 

@@ -34,7 +34,7 @@ class TcpProxy:
             flowing.clear()
 
     def release(self) -> None:
-        """End the wait of those who were silenced; the connections are gone already."""
+        """Release silenced connections, which are closed already."""
         for flowing in self._open.values():
             flowing.set()
 
@@ -74,7 +74,7 @@ async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, flow
 
 @asynccontextmanager
 async def a_tcp_proxy(server_port: int) -> AsyncIterator[TcpProxy]:
-    """Yield a line to the server on loopback at `server_port`."""
+    """Yield a proxy to the server on loopback at `server_port`."""
     proxy = TcpProxy(server_port)
     server = await asyncio.start_server(proxy._on_connection, "127.0.0.1", 0)
     proxy.port = server.sockets[0].getsockname()[1]

@@ -22,7 +22,7 @@ _NOTHING: Mapping[str, JsonObject] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Violation:
-    """A moment at which something did not hold, and who brought it about."""
+    """An instant at which an invariant did not hold, and the author of the write."""
 
     revision: int  # 0: not a write
     at: datetime
@@ -56,7 +56,7 @@ class State:
         return self.by_key(plural).get(key)
 
     def apply(self, write: Write) -> None:
-        """Become what a write led to."""
+        """Apply a write."""
         objects = self._objects[write.kind.plural]
         if write.after is None:
             objects.pop(write.key, None)
@@ -72,7 +72,7 @@ class Checker:
         return ()
 
     def check_end(self, at: datetime, state: State) -> Iterable[Violation]:  # noqa: ARG002 - for those that look at the end
-        """Return what is wrong about the state of things `at` the end."""
+        """Return the violations in the state `at` the end."""
         return ()
 
 
@@ -83,7 +83,7 @@ class Invariant(ABC):
 
     @property
     def name(self) -> str:
-        """What messages call it."""
+        """Its name in messages."""
         return type(self).__name__
 
     @property
@@ -93,7 +93,7 @@ class Invariant(ABC):
 
     @abstractmethod
     def new_checker(self) -> Checker:
-        """Return a judge of one history."""
+        """Return a checker of one history."""
 
 
 def check(history: Sequence[Write], *invariants: Invariant, until: datetime | None = None) -> list[Violation]:
@@ -104,7 +104,7 @@ def check(history: Sequence[Write], *invariants: Invariant, until: datetime | No
 def violations(
     history: Sequence[Write], invariants: Sequence[Invariant], *, until: datetime | None = None
 ) -> Iterator[Violation]:
-    """Yield violations as the one pass over the history comes upon them."""
+    """Yield violations in the order of the history."""
     checkers = [(invariant, invariant.new_checker()) for invariant in invariants]
     by_kind: dict[str, list[tuple[Invariant, Checker]]] = {}
     state = State()

@@ -9,7 +9,7 @@ from support.invariants.checker import Checker, Invariant, State, Violation
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExternalCall:
-    """One call to the outside: a notification, a hook, a call of a cloud's API."""
+    """One external call: a notification, a hook, a call of a cloud's API."""
 
     at: datetime
     receiver: str
@@ -33,7 +33,7 @@ class CalledOnce(Invariant):
         return frozenset()
 
     def new_checker(self) -> Checker:
-        """Return a judge."""
+        """Return a checker."""
         return _CallChecker(self.calls, self.deduplicating)
 
 
@@ -48,5 +48,5 @@ class _CallChecker(Checker):
         for call in self._calls:
             before = first.setdefault((call.receiver, call.transition), call)
             if before is not call and call.receiver not in self._deduplicating:
-                what = f"{call.receiver} was called again about {call.transition}, after {before.at:%H:%M:%S}"
-                yield Violation(revision=0, at=call.at, who=call.who, what=what)
+                message = f"{call.receiver} was called again about {call.transition}, after {before.at:%H:%M:%S}"
+                yield Violation(revision=0, at=call.at, who=call.who, what=message)

@@ -16,7 +16,7 @@ from support.invariants.object_fields import Predicate
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Converges(Invariant):
-    """Once faults stop, all is as it should be within some time, and stays so.
+    """After faults stop, the desired state is reached within some time, and kept.
 
     `problem` says what is not yet as it should be, empty if nothing; it is asked after each write to one of `plurals`.
     """
@@ -33,7 +33,7 @@ class Converges(Invariant):
         return self.plurals
 
     def new_checker(self) -> Checker:
-        """Return a judge."""
+        """Return a checker."""
         return _ConvergenceChecker(self)
 
 
@@ -51,9 +51,9 @@ class _ConvergenceChecker(Checker):
         if problem_before:
             yield from self._report_late(write.written_at, problem_before)
         elif self._problem:
-            self._is_late = True  # and no more is said of it
-            what = f"it did not stay so: {self._problem}"
-            yield Violation(revision=write.revision, at=write.written_at, who=write.username, what=what)
+            self._is_late = True  # and it is reported only once
+            message = f"it did not stay so: {self._problem}"
+            yield Violation(revision=write.revision, at=write.written_at, who=write.username, what=message)
 
     def check_end(self, at: datetime, state: State) -> Iterator[Violation]:
         problem = self._rule.problem(state)
@@ -63,8 +63,8 @@ class _ConvergenceChecker(Checker):
     def _report_late(self, at: datetime, problem: str) -> Iterator[Violation]:
         if not self._is_late:
             self._is_late = True
-            what = f"not within {self._rule.within} after faults stopped: {problem}"
-            yield Violation(revision=0, at=at, who="", what=what)
+            message = f"not within {self._rule.within} after faults stopped: {problem}"
+            yield Violation(revision=0, at=at, who="", what=message)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,7 +91,7 @@ class EventsBecomeObjects(Invariant):
         return frozenset({self.plural})
 
     def new_checker(self) -> Checker:
-        """Return a judge."""
+        """Return a checker."""
         return _DeliveryChecker(self)
 
 
@@ -112,13 +112,13 @@ class _DeliveryChecker(Checker):
             took = self._created_at.get(delivery.event, at) - delivery.at
             if took > self._rule.within:
                 suffix = "" if delivery.event in self._created_at else " and still is none"
-                what = f"event {delivery.event} was no object within {self._rule.within}{suffix}"
-                yield Violation(revision=0, at=delivery.at + self._rule.within, who="", what=what)
+                message = f"event {delivery.event} was no object within {self._rule.within}{suffix}"
+                yield Violation(revision=0, at=delivery.at + self._rule.within, who="", what=message)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MissedDeadlinesAnnounced(Invariant):
-    """A deadline that cannot be met is said before it passes."""
+    """A deadline that cannot be met is announced before it passes."""
 
     needs_writer: ClassVar[bool] = False
     plural: str
@@ -132,7 +132,7 @@ class MissedDeadlinesAnnounced(Invariant):
         return frozenset({self.plural})
 
     def new_checker(self) -> Checker:
-        """Return a judge."""
+        """Return a checker."""
         return _DeadlineChecker(self)
 
 
@@ -156,13 +156,13 @@ class _DeadlineChecker(Checker):
             return
         if not self._rule.is_met(obj) and not self._rule.is_announced(obj):
             self._reported.add((key, due))
-            what = f"the deadline of {key} passed, and nothing was said before"
-            yield Violation(revision=0, at=due, who="", what=what)
+            message = f"the deadline of {key} passed, and nothing was said before"
+            yield Violation(revision=0, at=due, who="", what=message)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessDeath:
-    """A process that ended without a word."""
+    """A process that was killed."""
 
     who: str
     at: datetime
@@ -186,7 +186,7 @@ class DeadProcessesReleaseAll(Invariant):
         return frozenset(self.holders)
 
     def new_checker(self) -> Checker:
-        """Return a judge."""
+        """Return a checker."""
         return _ReleaseChecker(self)
 
 
@@ -213,5 +213,5 @@ class _ReleaseChecker(Checker):
             if at <= due or death.who not in held_by or (plural, key, death.who) in self._reported:
                 continue
             self._reported.add((plural, key, death.who))
-            what = f"{plural} {key} is still held by {death.who}, which died at {death.at:%H:%M:%S}"
-            yield Violation(revision=0, at=due, who=death.who, what=what)
+            message = f"{plural} {key} is still held by {death.who}, which died at {death.at:%H:%M:%S}"
+            yield Violation(revision=0, at=due, who=death.who, what=message)

@@ -34,7 +34,7 @@ class OneMaintenancePerNode(Invariant):
         return frozenset(maintenance.plural for maintenance in self.maintenances)
 
     def new_checker(self) -> Checker:
-        """Return a judge."""
+        """Return a checker."""
         return _QueueChecker(self.maintenances)
 
 
@@ -69,7 +69,7 @@ class _QueueChecker(Checker):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
-    """What a maintenance says that is not at its end."""
+    """The reason, the blocker and the next reconcile of an unfinished maintenance."""
 
     reason: str
     waits_for: str
@@ -78,7 +78,7 @@ class Explanation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndsOrExplainsItself(Invariant):
-    """Every maintenance reaches an end, or shows a reason, whom it waits for, and when it looks again.
+    """Every maintenance reaches an end, or shows a reason, its blocker, and its next reconcile.
 
     For no longer than `within` may one do neither, and an instant at which it wanted to look again may not lie back
     longer than that.
@@ -95,7 +95,7 @@ class EndsOrExplainsItself(Invariant):
         return frozenset({self.maintenances.plural})
 
     def new_checker(self) -> Checker:
-        """Return a judge."""
+        """Return a checker."""
         return _ExplanationChecker(self)
 
 
@@ -107,7 +107,7 @@ class _ExplanationChecker(Checker):
     def check_write(self, write: Write, state: State) -> Iterator[Violation]:
         del state
         yield from self._overdue(
-            write.key, write.before, at=write.written_at, who=write.username, revision=write.revision
+            write.key, write.before, at=write.written_at, author=write.username, revision=write.revision
         )
         if write.after is None or self._is_settled(write.after):
             self._unexplained_since.pop(write.key, None)
@@ -122,25 +122,25 @@ class _ExplanationChecker(Checker):
         return self._rule.maintenances.has_ended(obj) or self._next_reconcile_at(obj) is not None
 
     def _next_reconcile_at(self, obj: JsonObject) -> datetime | None:
-        """Return when it looks again, if it says all that it must."""
+        """Return the next reconcile, if the explanation is complete."""
         explanation = self._rule.explanation(obj)
         return explanation.next_reconcile_at if explanation and explanation.reason and explanation.waits_for else None
 
     def _overdue(
-        self, key: str, obj: JsonObject | None, *, at: datetime, who: str = "", revision: int = 0
+        self, key: str, obj: JsonObject | None, *, at: datetime, author: str = "", revision: int = 0
     ) -> Iterator[Violation]:
-        """Yield what is wrong about how it was until `at`."""
+        """Yield the violations of its state until `at`."""
         if obj is None or self._rule.maintenances.has_ended(obj):
             return
         since = self._unexplained_since.get(key)
         next_reconcile_at = self._next_reconcile_at(obj)
         if since is not None and at - since > self._rule.within:
-            what = f"{key} has neither an end nor an explanation since {since:%H:%M:%S}"
+            message = f"{key} has neither an end nor an explanation since {since:%H:%M:%S}"
         elif since is None and next_reconcile_at is not None and at - next_reconcile_at > self._rule.within:
-            what = f"{key} wanted to look again at {next_reconcile_at:%H:%M:%S}, and did not"
+            message = f"{key} wanted to look again at {next_reconcile_at:%H:%M:%S}, and did not"
         else:
             return
-        yield Violation(revision=revision, at=at, who=who, what=what)
+        yield Violation(revision=revision, at=at, who=author, what=message)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,7 +173,7 @@ class RecordReplays(Invariant):
         return frozenset({self.plural})
 
     def new_checker(self) -> Checker:
-        """Return a judge."""
+        """Return a checker."""
         return _RecordChecker(self)
 
 
@@ -199,8 +199,10 @@ class _RecordChecker(Checker):
             entries, status = self._rule.entries(record), self._rule.status(record, state)
             last_state = entries[-1].new if entries else ""
             if last_state != status:
-                what = f"the record {key} ends with {last_state or 'nothing'}, and the status is {status or 'nothing'}"
-                yield Violation(revision=0, at=at, who="", what=what)
+                message = (
+                    f"the record {key} ends with {last_state or 'nothing'}, and the status is {status or 'nothing'}"
+                )
+                yield Violation(revision=0, at=at, who="", what=message)
 
 
 def _is_continuation(old: list[RecordEntry], new: list[RecordEntry]) -> bool:

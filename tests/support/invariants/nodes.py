@@ -49,7 +49,7 @@ class DisruptionsWithinBudget(Invariant):
 
     That more nodes fall ill than a budget allows is nobody's fault, but then no further one may be taken. A disruption
     is what `is_disrupted` says of a node: by default that it is cordoned. A node counts as down when it has been not
-    ready for `down_after`; an operator whose watch or clock is off by `lag` may be of another opinion for so long.
+    ready for `down_after`; an operator whose watch or clock is off by `lag` may see another state for that long.
     """
 
     operator: Collection[str]
@@ -64,7 +64,7 @@ class DisruptionsWithinBudget(Invariant):
         return _NODES
 
     def new_checker(self) -> Checker:
-        """Return a judge."""
+        """Return a checker."""
         limits = tuple((budget, budget.limit) for budget in self.budgets)
         return _BudgetChecker(self.operator, self.is_disrupted, limits, down_after=self.down_after, lag=self.lag)
 
@@ -84,7 +84,7 @@ class ControlPlaneOneAtATime(Invariant):
         return _NODES
 
     def new_checker(self) -> Checker:
-        """Return a judge."""
+        """Return a checker."""
         budget = NodeBudget(name="the control plane", at_most=1, labels=self.labels)
         return _BudgetChecker(self.operator, self.is_disrupted, ((budget, self._limit),))
 
@@ -161,7 +161,7 @@ class OnlyOwnCordonsRemoved(Invariant):
         return _NODES
 
     def new_checker(self) -> Checker:
-        """Return a judge."""
+        """Return a checker."""
         return _CordonChecker(self.operator, self.owners)
 
 
@@ -177,7 +177,7 @@ class _CordonChecker(Checker):
         if write.after is None or was_cordoned == is_cordoned(write.after):
             return
         if not was_cordoned:
-            # One that is created anew with the mark of its owners is still theirs.
+            # A recreated node with the annotation of its owners still belongs to them.
             if write.before is not None or not self._owners(write.after):
                 self._cordoned_by[write.key] = write.username
             return

@@ -23,14 +23,14 @@ class ForeignMetadataUntouched(Invariant):
     ours: tuple[str, ...]
 
     def new_checker(self) -> Checker:
-        """Return a judge."""
+        """Return a checker."""
         return _OwnershipChecker(self.operator, self.ours)
 
 
 class _OwnershipChecker(Checker):
-    def __init__(self, operator: Collection[str], ours: tuple[str, ...]) -> None:
+    def __init__(self, operator: Collection[str], owned_prefixes: tuple[str, ...]) -> None:
         self._operator = operator
-        self._ours = ours
+        self._ours = owned_prefixes
         self._created: set[str] = set()
 
     def check_write(self, write: Write, state: State) -> Iterator[Violation]:
@@ -47,9 +47,9 @@ class _OwnershipChecker(Checker):
         for section, names in after.items():
             for name in _changed(before[section], names):
                 if not self._is_ours(write.kind.plural, name):
-                    how = _change_kind(before[section], names, name)
+                    change_kind = _change_kind(before[section], names, name)
                     yield violation_of(
-                        write, f"{write.kind.plural} {write.key}: the {section} {name} of others was {how}"
+                        write, f"{write.kind.plural} {write.key}: the {section} {name} of others was {change_kind}"
                     )
 
     def _is_ours(self, plural: str, name: str) -> bool:

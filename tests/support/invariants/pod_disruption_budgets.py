@@ -22,7 +22,7 @@ _PLURALS = {"ReplicaSet": "replicasets", "Deployment": "deployments", "StatefulS
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodDisruptionBudgetsRespected(Invariant):
-    """No eviction, by whomever, leaves fewer healthy pods than a PodDisruptionBudget wants."""
+    """No eviction leaves fewer healthy pods than a PodDisruptionBudget requires."""
 
     needs_writer: ClassVar[bool] = False
     lag: timedelta = timedelta(seconds=2)
@@ -33,7 +33,7 @@ class PodDisruptionBudgetsRespected(Invariant):
         return frozenset({"pods"})
 
     def new_checker(self) -> Checker:
-        """Return a judge."""
+        """Return a checker."""
         return _PodDisruptionBudgetChecker(self.lag)
 
 

@@ -32,7 +32,7 @@ class TimeWindow:
 def is_skipped_by_drains(pod: JsonObject) -> bool:
     """Tell whether no drain takes a pod.
 
-    Those of DaemonSets come back, mirrors are none of the cluster's, and some have a label that says so.
+    Pods of DaemonSets would be recreated, mirror pods belong to their kubelet, and a label excludes some pods.
     """
     owner, metadata = controller_of(pod), pod["metadata"]
     if _MIRROR in metadata.get("annotations", {}) or DRAIN in metadata.get("labels", {}):
@@ -45,7 +45,7 @@ class DrainRules:
     """When and how the operator may make pods leave a node.
 
     Each predicate takes the pod or the node as it was before: `is_skipped` a pod, `is_approved` a node, and
-    `may_delete` says of a pod, at an instant, whether the ladder has come to deleting it rather than evicting it.
+    `may_delete` says of a pod, at an instant, whether the escalation allows deleting it instead of evicting it.
     """
 
     windows: tuple[TimeWindow, ...] | None = None  # None: at any time
@@ -54,7 +54,7 @@ class DrainRules:
     may_delete: Callable[[JsonObject, datetime], bool] = lambda _pod, _at: False
 
     def objection(self, pod: JsonObject, node: JsonObject | None, *, evicted: bool, at: datetime) -> str:
-        """Return why the pod should not have been made to leave; empty if it may."""
+        """Return why the pod must not be evicted; empty if it may."""
         if self.windows is not None and not any(window.start <= at < window.end for window in self.windows):
             return "outside of every window"
         if self.is_skipped(pod):
@@ -79,7 +79,7 @@ class PodsLeaveByPolicy(Invariant):
         return _PODS
 
     def new_checker(self) -> Checker:
-        """Return a judge."""
+        """Return a checker."""
         return _PolicyChecker(self.operator, self.policy)
 
 
@@ -99,7 +99,7 @@ class _PolicyChecker(Checker):
 
 
 def starts_termination(write: Write) -> bool:
-    """Tell whether a write is the one with which an object was asked to go."""
+    """Return whether a write starts the termination of an object."""
     if write.before is None or is_terminating(write.before):
         return False
     return write.after is None or is_terminating(write.after)
@@ -125,7 +125,7 @@ class GracePeriodRespected(Invariant):
         return _PODS
 
     def new_checker(self) -> Checker:
-        """Return a judge."""
+        """Return a checker."""
         return _GraceChecker(self)
 
 
@@ -149,7 +149,7 @@ class _GraceChecker(Checker):
             self._termination_deadlines.pop(uid, None)
         elif parse_instant(write.after["metadata"]["deletionTimestamp"]) >= deadline:
             return
-        # Timestamps have whole seconds: what remains of a second is no haste.
+        # Timestamps have whole seconds: a fraction of a second is tolerated.
         if (deadline - write.written_at).total_seconds() >= 1 and not self._may_shorten_grace(write, pod, state):
             verb = "vanished" if write.after is None else "was hurried"
             yield violation_of(

@@ -123,8 +123,8 @@ class Expression:
     def _parse_comparison(self) -> Callable[[Scrapes, float], Any]:
         left = self._parse_arithmetic(("+", "-"), lambda: self._parse_arithmetic(("*", "/"), self._parse_unary))
         if self._peek() in _COMPARISONS:
-            how = _COMPARISONS[self._take()]
-            left = _compared(left, self._parse_arithmetic(("+", "-"), self._parse_unary), how)
+            operator_function = _COMPARISONS[self._take()]
+            left = _compared(left, self._parse_arithmetic(("+", "-"), self._parse_unary), operator_function)
         return left
 
     def _parse_arithmetic(
@@ -132,8 +132,8 @@ class Expression:
     ) -> Callable[[Scrapes, float], Any]:
         left = below()
         while self._peek() in signs:
-            how = {"+": operator.add, "-": operator.sub, "*": operator.mul, "/": _divided}[self._take()]
-            left = _calculated(left, below(), how)
+            operator_function = {"+": operator.add, "-": operator.sub, "*": operator.mul, "/": _divided}[self._take()]
+            left = _calculated(left, below(), operator_function)
         return left
 
     def _parse_unary(self) -> Callable[[Scrapes, float], Any]:
@@ -218,13 +218,13 @@ def _matches(value: str, sign: str, pattern: str) -> bool:
 
 
 def _aggregated(
-    inner: Callable[[Scrapes, float], Vector], how: Callable[[list[float]], float], by: list[str]
+    inner: Callable[[Scrapes, float], Vector], aggregate: Callable[[list[float]], float], by: list[str]
 ) -> Callable[[Scrapes, float], Vector]:
     def evaluate(scrapes: Scrapes, now: float) -> Vector:
         groups: dict[Labels, list[float]] = {}
         for labels, value in inner(scrapes, now).items():
             groups.setdefault(frozenset(label for label in labels if label[0] in by), []).append(value)
-        return {labels: how(values) for labels, values in groups.items()}
+        return {labels: aggregate(values) for labels, values in groups.items()}
 
     return evaluate
 
@@ -256,25 +256,25 @@ def _divided(one: float, other: float) -> float:
     return one / other if other else float("nan")
 
 
-def _calculated(left: Any, right: Any, how: Callable[[float, float], float]) -> Callable[[Scrapes, float], Any]:
+def _calculated(left: Any, right: Any, calculate: Callable[[float, float], float]) -> Callable[[Scrapes, float], Any]:
     def evaluate(scrapes: Scrapes, now: float) -> Any:
         one, other = left(scrapes, now), right(scrapes, now)
         if isinstance(one, float) and isinstance(other, float):
-            return how(one, other)
+            return calculate(one, other)
         if isinstance(one, float):
-            return {labels: how(one, value) for labels, value in other.items()}
+            return {labels: calculate(one, value) for labels, value in other.items()}
         if isinstance(other, float):
-            return {labels: how(value, other) for labels, value in one.items()}
-        return {labels: how(value, other[labels]) for labels, value in one.items() if labels in other}
+            return {labels: calculate(value, other) for labels, value in one.items()}
+        return {labels: calculate(value, other[labels]) for labels, value in one.items() if labels in other}
 
     return evaluate
 
 
-def _compared(left: Any, right: Any, how: Callable[[float, float], bool]) -> Callable[[Scrapes, float], Vector]:
+def _compared(left: Any, right: Any, compare: Callable[[float, float], bool]) -> Callable[[Scrapes, float], Vector]:
     def evaluate(scrapes: Scrapes, now: float) -> Vector:
         one, other = left(scrapes, now), right(scrapes, now)
         limits = dict.fromkeys(one, other) if isinstance(other, float) else other
-        return {labels: value for labels, value in one.items() if labels in limits and how(value, limits[labels])}
+        return {labels: value for labels, value in one.items() if labels in limits and compare(value, limits[labels])}
 
     return evaluate
 
@@ -287,9 +287,11 @@ def _and(left: Any, right: Any, on: list[str] | None, *, is_wanted: bool) -> Cal
     """Return `and`, or `unless` if what is on the right is not wanted."""
 
     def evaluate(scrapes: Scrapes, now: float) -> Vector:
-        there = {_key(labels, on) for labels in right(scrapes, now)}
+        right_keys = {_key(labels, on) for labels in right(scrapes, now)}
         return {
-            labels: value for labels, value in left(scrapes, now).items() if (_key(labels, on) in there) == is_wanted
+            labels: value
+            for labels, value in left(scrapes, now).items()
+            if (_key(labels, on) in right_keys) == is_wanted
         }
 
     return evaluate
@@ -298,8 +300,10 @@ def _and(left: Any, right: Any, on: list[str] | None, *, is_wanted: bool) -> Cal
 def _or(left: Any, right: Any, on: list[str] | None) -> Callable[[Scrapes, float], Vector]:
     def evaluate(scrapes: Scrapes, now: float) -> Vector:
         first: Vector = left(scrapes, now)
-        there = {_key(labels, on) for labels in first}
-        return first | {labels: value for labels, value in right(scrapes, now).items() if _key(labels, on) not in there}
+        left_keys = {_key(labels, on) for labels in first}
+        return first | {
+            labels: value for labels, value in right(scrapes, now).items() if _key(labels, on) not in left_keys
+        }
 
     return evaluate
 
@@ -309,7 +313,7 @@ def _absent(inner: Callable[[Scrapes, float], Vector]) -> Callable[[Scrapes, flo
 
 
 def fires(expr: str, scrapes: Scrapes, *, for_seconds: float = 0) -> bool:
-    """Tell whether an alert would have been told at some scrape."""
+    """Return whether an alert would have fired at some scrape."""
     evaluate, since = Expression(expr).evaluate, dict[Labels, float]()
     for now in scrapes.times:
         found = evaluate(scrapes, now)

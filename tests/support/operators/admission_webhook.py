@@ -35,7 +35,7 @@ from support.servers.webhook_server import (
 
 @asynccontextmanager
 async def registered_webhook(cluster: LiveCluster) -> AsyncIterator[None]:
-    """Have the webhook asked while the context lasts."""
+    """Register the webhook until the context ends."""
     settings = webhook_settings()
     is_sandbox = isinstance(cluster, SandboxCluster)
     webhooks: list[Webhook] = []
@@ -67,7 +67,7 @@ async def registered_webhook(cluster: LiveCluster) -> AsyncIterator[None]:
 
 
 async def denial_message(cluster: LiveCluster, node: str, *, name: str) -> str:
-    """Order a maintenance; return in which words that is refused, empty if it is not."""
+    """Create a NodeMaintenance; return the denial message, empty if it is admitted."""
     try:
         await cluster.create(a_nodemaintenance(name, node))
     except Forbidden as error:
@@ -105,7 +105,7 @@ def deny_by_policy(transport: InProcessTransport, rule: JsonObject, *, policy: s
 async def eviction_webhook(
     cluster: LiveCluster, folder: Path, *, pod_name: str
 ) -> AsyncIterator[Callable[[Behaviour], None]]:
-    """Have a webhook asked about evictions of pods whose name is `pod_name`; yield how to tell it what to say."""
+    """Register a webhook for evictions of pods named `pod_name`; yield a function that sets its behaviour."""
     behaviours: list[Behaviour] = [allows]
 
     def behave(request: JsonObject) -> JsonObject:

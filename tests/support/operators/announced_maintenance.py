@@ -56,7 +56,7 @@ def notice_operator(file: Path = MISSING_FILE, *, identity: str = "operator_1") 
 
 
 class AnnouncedMaintenance:
-    """A cloud that talks about one maintenance of one machine, and those who look at its node."""
+    """A cloud that announces one maintenance of one machine, and accessors of its node."""
 
     def __init__(self, cluster: SandboxCluster, node: str) -> None:
         self.cluster = cluster
@@ -73,7 +73,7 @@ class AnnouncedMaintenance:
         reported_at: float | None = None,
         kind: MaintenanceKind = MaintenanceKind.REBOOT,
     ) -> None:
-        """Say how far it is, and what is planned; it may have been said earlier than it is heard."""
+        """Report the stage and the plan; a report may be older than its arrival."""
         now = self.cluster.clock.now()
         plan = None
         if start is not None:
@@ -92,11 +92,11 @@ class AnnouncedMaintenance:
         await self._notice_writer.write(notice_report)
 
     def format_minute(self, minute: float) -> str:
-        """Return a minute of the story as it is written."""
+        """Return a minute of the test as a timestamp."""
         return micro_time(self.started_at + timedelta(minutes=minute))
 
     async def wait_until_minute(self, minute: float) -> None:
-        """Wait until a minute of the story."""
+        """Wait until a minute of the test."""
         left = self.started_at + timedelta(minutes=minute) - self.cluster.clock.now()
         await self.cluster.clock.sleep(max(left, timedelta()))
 
@@ -114,7 +114,7 @@ class AnnouncedMaintenance:
 
 
 def own_metadata(node: RawObject) -> dict[str, str]:
-    """Return what of a node's labels and annotations is ours."""
+    """Return the labels and annotations of a node that are ours."""
     metadata = node["metadata"]
     all_metadata = {**metadata.get("labels", {}), **metadata.get("annotations", {})}
     return {key: value for key, value in all_metadata.items() if key.startswith(_OWN_PREFIXES)}

@@ -19,7 +19,7 @@ from haulout.providers.quarantine import Quarantine
 
 
 class FakeCloud:
-    """A cloud that says what a test has it say."""
+    """A cloud that reports what a test defines."""
 
     def __init__(self, name: str = "cloud") -> None:
         self.name = name
@@ -27,12 +27,12 @@ class FakeCloud:
         self.runs = 0
 
     def report(self, notice_id: str, *, at: datetime, **more: Any) -> None:
-        """Say it."""
+        """Report a notice."""
         self.reports.put_nowait(NoticeReport(source=self.name, notice_id=notice_id, at=at, **more))
 
 
 class FakeEventSource:
-    """Listens to it."""
+    """An event source of the fake cloud."""
 
     def __init__(self, cloud: FakeCloud, clock: Clock) -> None:
         self.name = cloud.name
@@ -42,7 +42,7 @@ class FakeEventSource:
         self._cloud = cloud
 
     def problems(self) -> Sequence[str]:
-        """Return what it could not read."""
+        """Return its problems."""
         return self.quarantine.problems()
 
     def time_since_last_answer(self) -> timedelta | None:
@@ -50,7 +50,7 @@ class FakeEventSource:
         return timedelta(seconds=7)
 
     async def run(self, notice_writer: NoticeWriter) -> None:
-        """Report what is said, and break if that is an error."""
+        """Write the reported notices, and raise the scripted errors."""
         self._cloud.runs += 1
         while True:
             report = await self._cloud.reports.get()
@@ -61,7 +61,7 @@ class FakeEventSource:
 
 
 def event_sources_of(*clouds: FakeCloud) -> MakeSources:
-    """Return what makes the sources."""
+    """Return a factory of the event sources."""
 
     def sources(client: Client, nodes: Informer[Node]) -> Sequence[EventSource]:
         del nodes
@@ -73,7 +73,7 @@ def event_sources_of(*clouds: FakeCloud) -> MakeSources:
 def a_notice(
     name: str, node: str, *, start: datetime, duration: timedelta = timedelta(hours=1), **spec: Any
 ) -> RawObject:
-    """Return a notice, as a person would write it."""
+    """Return a notice, as a user would write it."""
     end = micro_time(start + duration)
     return {
         "apiVersion": MAINTENANCE_NOTICES.api_version,

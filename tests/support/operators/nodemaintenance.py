@@ -77,7 +77,7 @@ async def run_controller(client: Client, *, settings: NodeMaintenanceSettings | 
 
 
 async def run_controller_with_history(client: Client) -> None:
-    """Run the controller, with its events, and write down what happens."""
+    """Run the controller, with its events and the history."""
     events, history = EventRecorder(client, instance="test", controller="NodeMaintenance"), HistoryWriter(client)
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(component.run()) for component in (events, history)]
@@ -97,12 +97,12 @@ def with_nodemaintenance_crd(plan: ClusterPlan) -> ClusterPlan:
 
 
 def with_operator_rbac(plan: ClusterPlan, rbac_objects: Sequence[RawObject] = OPERATOR_RBAC) -> ClusterPlan:
-    """Return the same where the operator may do what the roles say that we ship, and nothing else."""
+    """Return the plan with the shipped roles for the operator, and no other permissions."""
     return with_nodemaintenance_crd(plan).with_rbac(*rbac_objects)
 
 
 def with_blocking_pods(plan: ClusterPlan, *nodes: str) -> ClusterPlan:
-    """Put a pod onto each of the nodes that its budget does not let go: `shop/on-n1`."""
+    """Put a pod on each of these nodes that its PodDisruptionBudget never allows to evict: `shop/on-n1`."""
     for node in nodes:
         pods = {"nodeSelector": {"kubernetes.io/hostname": node}}
         plan = plan.with_deployment(f"shop/on-{node}", replicas=1, budget=1, pods=pods)
@@ -110,7 +110,7 @@ def with_blocking_pods(plan: ClusterPlan, *nodes: str) -> ClusterPlan:
 
 
 def a_maintenance(node: str, *, name: str = NAME, meta: Mapping[str, Any] | None = None, **spec: Any) -> RawObject:
-    """Return an order to take a node out of service."""
+    """Return a NodeMaintenance."""
     return {
         "apiVersion": NODE_MAINTENANCES.api_version,
         "kind": NODE_MAINTENANCES.kind,
@@ -120,7 +120,7 @@ def a_maintenance(node: str, *, name: str = NAME, meta: Mapping[str, Any] | None
 
 
 async def create_maintenance(cluster: LiveCluster, node: str, *, name: str = NAME, **more: Any) -> None:
-    """Order a maintenance."""
+    """Create a NodeMaintenance."""
     await cluster.create(a_maintenance(node, name=name, **more))
 
 
@@ -148,7 +148,7 @@ async def wait_for_success(cluster: LiveCluster, name: str = NAME) -> None:
 
 
 async def wait_until_blocked(cluster: LiveCluster, name: str = NAME) -> None:
-    """Wait until it tells that something stands in the way."""
+    """Wait until its drain is blocked."""
     await cluster.eventually(lambda: condition_of(cluster, "Drained", name), becomes=("False", "Blocked"))
 
 
@@ -158,7 +158,7 @@ async def end_maintenance(cluster: LiveCluster, name: str = NAME) -> None:
     await cluster.eventually(lambda: is_gone(cluster, name))
 
 
-# How it stands
+# State
 
 
 def status(cluster: LiveCluster, name: str = NAME) -> RawObject:
@@ -173,7 +173,7 @@ def phase(cluster: LiveCluster, name: str = NAME) -> str:
 
 
 def phases(cluster: LiveCluster, name: str = NAME) -> list[str]:
-    """Return the phases that it went through."""
+    """Return its phases in order."""
     versions = [
         write.after
         for write in cluster.history
@@ -184,7 +184,7 @@ def phases(cluster: LiveCluster, name: str = NAME) -> list[str]:
 
 
 def last_error(cluster: LiveCluster, name: str = NAME) -> str:
-    """Return what it says went wrong."""
+    """Return its last error."""
     return str(status(cluster, name).get("lastError", ""))
 
 
@@ -194,7 +194,7 @@ def condition_of(cluster: LiveCluster, kind: str, name: str = NAME) -> tuple[str
 
 
 def event_reasons(cluster: LiveCluster, name: str = NAME, *, kind: str = "NodeMaintenance") -> list[str]:
-    """Return the reasons of what was told of an object in this test, in order."""
+    """Return the reasons of the Events about an object in this test, in order."""
     objects = [write.after for write in cluster.history if write.after is not None]
     uids = {obj["metadata"]["uid"] for obj in objects if obj["kind"] == kind and obj["metadata"]["name"] == name}
     found = [event for event in cluster.by_key("events").values() if _regarding(event).get("uid") in uids]
@@ -207,7 +207,7 @@ def _regarding(event: RawObject) -> RawObject:
 
 
 def is_gone(cluster: LiveCluster, name: str = NAME) -> bool:
-    """Tell whether a maintenance is over."""
+    """Return whether a maintenance is gone."""
     return not cluster.has(PLURAL, name)
 
 
@@ -221,7 +221,7 @@ def _taints(node: RawObject) -> set[str]:
 
 
 def has_maintenance_marks(cluster: LiveCluster, node: str) -> bool:
-    """Tell whether a node has all that a maintenance gives it."""
+    """Return whether a node has the cordon, the taint and the label of a maintenance."""
     return _has_all(cluster.get("nodes", node))
 
 
@@ -234,14 +234,18 @@ def _has_all(node: RawObject) -> bool:
 def is_released(cluster: LiveCluster, node: str) -> bool:
     """Tell whether nothing of a maintenance is left on a node."""
     found = cluster.get("nodes", node)
-    ours = {f"{taint.key}:{taint.effect}" for taint in CORDON_REQUEST.taints}
+    cordon_taints = {f"{taint.key}:{taint.effect}" for taint in CORDON_REQUEST.taints}
     marked = {cordon.CORDON_ANNOTATION, cordon.CORDON_BACKUP_ANNOTATION, RECOVERING_ANNOTATION} & found["metadata"].get(
         "annotations", {}
     ).keys()
     labelled = EXCLUDE_LABEL in found["metadata"].get("labels", {})
     published = any(condition_status(found, kind)[0] == "True" for kind in NodeConditionType)
     return not (
-        found["spec"].get("unschedulable") or marked or labelled or published or ours & taints_of(cluster, node)
+        found["spec"].get("unschedulable")
+        or marked
+        or labelled
+        or published
+        or cordon_taints & taints_of(cluster, node)
     )
 
 
@@ -256,7 +260,7 @@ def has_lease(cluster: LiveCluster, node: str) -> bool:
 
 
 def a_lease(node: str, *, holder: str, now: datetime, duration: timedelta = timedelta(hours=1)) -> RawObject:
-    """Return a node's lease, as somebody else takes it."""
+    """Return a node's lease with another holder."""
     stamp = now.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
     return {
         "apiVersion": "coordination.k8s.io/v1",
@@ -271,13 +275,13 @@ def a_lease(node: str, *, holder: str, now: datetime, duration: timedelta = time
     }
 
 
-# What must hold
+# Invariants
 
 
 def _is_active(obj: RawObject) -> bool:
-    """Tell whether pods are made to leave in its name."""
-    is_under_way = bool(obj.get("status", {}).get("drain", {}).get("startTime"))
-    return is_under_way and not _has_ended(obj) and "deletionTimestamp" not in obj["metadata"]
+    """Return whether it drains its node."""
+    has_started = bool(obj.get("status", {}).get("drain", {}).get("startTime"))
+    return has_started and not _has_ended(obj) and "deletionTimestamp" not in obj["metadata"]
 
 
 def _has_ended(obj: RawObject) -> bool:
@@ -305,7 +309,7 @@ MAINTENANCES = Maintenances(
 
 
 def _undated_explanation(obj: RawObject) -> Explanation | None:
-    """Return the same of an operator that does not know what time it is: when it looks again means nothing then."""
+    """Return the explanation without its next reconcile, which means nothing with a wrong clock."""
     explanation = _explanation(obj)
     return (
         explanation
@@ -322,8 +326,8 @@ def invariants(
 ) -> tuple[Invariant, ...]:
     """Return what must hold of maintenances, whatever happens; `operators` are those that are no service account.
 
-    For no longer than `max_silence` may one neither end nor explain itself: that is how long an operator may be unable
-    to say anything. One that is not `knows_time` does not know what time it is.
+    A maintenance may have neither an end nor an explanation for at most `max_silence`: that is how long an operator may
+    be unable to write. Without `knows_time` its clock may be wrong.
     """
     names = {OPERATOR, *(operators or ("operator",))}
     own_metadata = (
@@ -353,7 +357,7 @@ def invariants(
 
 
 def convergence_problem(state: State) -> str:
-    """Return what is not as it should be when nothing hinders anybody; empty if all is well."""
+    """Return the difference from the desired state; empty if there is none."""
     maintenances = state.by_key(PLURAL)
     for name, obj in maintenances.items():
         node, status_fields = state.get("nodes", str(obj["spec"]["nodeName"])), obj.get("status", {})
@@ -364,9 +368,9 @@ def convergence_problem(state: State) -> str:
         if node is None or not _has_all(node):
             return f"the node of NodeMaintenance {name} is not taken"
     for name, node in state.by_key("nodes").items():
-        lost = {item.removeprefix(OWNER_PREFIX) for item in cordon_owners(node)} - set(maintenances)
-        if lost:
-            return f"node {name} is held for {sorted(lost)}, and nobody of them is there"
+        stale_owners = {item.removeprefix(OWNER_PREFIX) for item in cordon_owners(node)} - set(maintenances)
+        if stale_owners:
+            return f"node {name} is held for {sorted(stale_owners)}, and nobody of them is there"
     wanted = {node_lease.lease_name(str(item["spec"]["nodeName"])) for item in maintenances.values()}
     left = [
         item
@@ -377,7 +381,7 @@ def convergence_problem(state: State) -> str:
 
 
 async def assert_converges(cluster: LiveCluster, *, within: timedelta = timedelta(minutes=2)) -> None:
-    """See that from now on, nothing hindering anybody, all is well soon and stays so."""
+    """Check that the desired state is reached soon from now on, and kept."""
     since = cluster.clock.now()
     await cluster.clock.sleep(within + timedelta(seconds=30))
     kinds = frozenset({PLURAL, "nodes", "leases"})

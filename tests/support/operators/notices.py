@@ -55,7 +55,7 @@ class NoticeCluster:
     reschedulable_sources: dict[str, ReschedulableSource] = field(default_factory=dict)
     early_start_sources: dict[str, EarlyStartSource] = field(default_factory=dict)
     calendar: Calendar = lambda *_: None
-    crash_at: int | None = None  # the step at which the first controller dies
+    crash_at: int | None = None  # the step at which the first controller is killed
     steps: list[str] = field(default_factory=list)
     requests: list[str] = field(default_factory=list)
     transports: list[InProcessTransport] = field(default_factory=list)  # of the controllers, the latest last
@@ -78,7 +78,7 @@ class NoticeCluster:
             await asyncio.wait(running)
 
     async def step(self, description: str) -> None:
-        """Count a step; at a chosen one the controller dies, and another begins soon."""
+        """Count a step; at the chosen one the controller is killed, and another one starts soon."""
         self.steps.append(description)
         if len(self.steps) == self.crash_at:
             for task in self._running:
@@ -115,11 +115,11 @@ class NoticeCluster:
     # The cluster
 
     async def create_node(self, name: str = "n1", **labels: str) -> None:
-        """Have a node."""
+        """Create a node."""
         await self.client.create(NODES, a_node(name, labels={k.replace("_", "-"): v for k, v in labels.items()}))
 
     async def create_pods(self, count: int, *, node: str = "n1") -> None:
-        """Have pods run on a node, one of which belongs to a DaemonSet."""
+        """Create running pods on a node, one of which belongs to a DaemonSet."""
         for number in range(count):
             pod = a_pod(f"{NAMESPACE}/{node}-{number}", on=node, owner="ReplicaSet/cart")
             await self.client.create(PODS, pod, namespace=NAMESPACE)
@@ -129,12 +129,12 @@ class NoticeCluster:
         await self.client.create(PODS, logs, namespace=NAMESPACE)
 
     async def delete_pods(self, *numbers: int, node: str = "n1") -> None:
-        """Have pods be gone."""
+        """Delete pods."""
         for number in numbers:
             await self.client.delete(PODS, f"{node}-{number}", namespace=NAMESPACE, grace=timedelta())
 
     async def cordon(self, node: str = "n1") -> None:
-        """Have one of us begin to empty a node."""
+        """Mark a node as being drained by the operator."""
         cordon_annotation = f'{{"owners": {{"profile/x": {{"since": "{self.clock.now().isoformat()}"}}}}}}'
         change = {
             "metadata": {"annotations": {"haulout.dev/cordon": cordon_annotation}},
@@ -152,7 +152,7 @@ class NoticeCluster:
         duration: timedelta = 5 * HOUR,
         **spec: object,
     ) -> None:
-        """Say that a node needs maintenance, so long from now."""
+        """Announce maintenance of a node, that long from now."""
         now = self.clock.now().replace(microsecond=0)
         times = (
             {}
@@ -168,12 +168,12 @@ class NoticeCluster:
         await self.client.create(MAINTENANCE_NOTICES, body)
 
     async def patch_notice(self, name: str = "m1", **spec: object) -> None:
-        """Say something else."""
+        """Change a notice."""
         written = {key: _format_instant(value) if isinstance(value, datetime) else value for key, value in spec.items()}
         await self.client.patch(MAINTENANCE_NOTICES, name, merge_patch({"spec": written}))
 
     async def create_record(self, node: str, *seconds: float, pods: int = 5) -> None:
-        """Have a history of what drains of a node took."""
+        """Create a record with the durations of a node's drains."""
         entries = tuple(
             Entry(
                 time=self.clock.now() + number * SECOND,
@@ -187,19 +187,19 @@ class NoticeCluster:
             MAINTENANCE_RECORDS, new_record(node, f"uid-of-{node}", RecordContent(entries, len(entries)))
         )
 
-    # What came of it
+    # Results
 
     async def notice(self, name: str = "m1") -> MaintenanceNotice:
         """Return a notice."""
         return await self.client.get(MAINTENANCE_NOTICES, name)
 
     async def on_time(self, name: str = "m1") -> tuple[str, str]:
-        """Return status and reason of the condition OnTime, once all is quiet."""
+        """Return status and reason of the condition OnTime, once all work is done."""
         found = await self.condition(NoticeCondition.ON_TIME, name)
         return found.status, found.reason
 
     async def condition(self, kind: NoticeCondition, name: str = "m1") -> Condition:
-        """Return a condition of a notice, once all is quiet."""
+        """Return a condition of a notice, once all work is done."""
         await self.clock.sleep(SECOND)
         return (await self.notice(name)).status.condition(kind) or Condition()
 
@@ -209,7 +209,7 @@ class NoticeCluster:
         return [event["note"] for event in found if event["reason"] == reason and event["regarding"]["kind"] == "Node"]
 
     async def node_condition(self, kind: str, node: str = "n1") -> tuple[str, str, str]:
-        """Return status, reason and message of a condition of a node, once all is quiet."""
+        """Return status, reason and message of a condition of a node, once all work is done."""
         await self.clock.sleep(3 * SECOND)
         found = (await self.client.get(NODES, node)).status.conditions
         condition = next((candidate for candidate in found if candidate.type == kind), Condition())
@@ -221,7 +221,7 @@ class NoticeCluster:
 
 
 class _SteppingTransport:
-    """A transport that tells of each write that is no event, before and after."""
+    """A transport that counts a step before and after each write other than Events."""
 
     def __init__(self, transport: Transport, world: NoticeCluster) -> None:
         self.server = transport.server

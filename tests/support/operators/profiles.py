@@ -71,18 +71,18 @@ def a_configuration_file(folder: Path, text: str) -> Path:
 def operator_with_profiles(
     file: Path,
     *,
-    outside: ExternalClient | None = None,
+    external_client: ExternalClient | None = None,
     identity: str = "operator_1",
     environ: Mapping[str, str] | None = None,
     node: str = "",
     on_started: Callable[[ProfilesComponent], object] = lambda _: None,
 ) -> Program:
-    """Return a program that is the operator, with profiles by a file; `on_started` hears of each life of it."""
+    """Return a program that is the operator, with profiles by a file; `on_started` is called with each new process."""
     may_lack = not file.exists()
 
     async def program(client: Client) -> None:
         profiles_file = ProfilesFile(file, environ=environ or {}, clock=client.clock, is_optional=may_lack)
-        profiles = ProfilesComponent(profiles_file, outside or FakeExternalClient())
+        profiles = ProfilesComponent(profiles_file, external_client or FakeExternalClient())
         on_started(profiles)
         settings = OperatorSettings(namespace=NAMESPACE, identity=identity, node=node)
         await run_operator(client, settings, profiles=profiles)
@@ -101,7 +101,7 @@ async def annotate(cluster: LiveCluster, node: str, key: str, value: str | None)
 
 
 def state(cluster: LiveCluster, node: str) -> str:
-    """Return the state of a node as its label tells it."""
+    """Return the state label of a node."""
     return str(cluster.get("nodes", node)["metadata"].get("labels", {}).get(STATE_LABEL, ""))
 
 
@@ -112,7 +112,7 @@ def annotation(cluster: LiveCluster, node: str, key: str) -> str | None:
 
 
 def profile_data(cluster: LiveCluster, node: str) -> Any:
-    """Return what a node's data says."""
+    """Return the decoded data annotation of a node."""
     return json.loads(annotation(cluster, node, DATA_ANNOTATION) or "{}")
 
 

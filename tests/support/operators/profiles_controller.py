@@ -62,13 +62,13 @@ NAMESPACE = "haulout"
 
 @dataclass(slots=True)
 class NotificationLog:
-    """Whoever is told: it outlives the process that tells."""
+    """Receives notifications, and outlives the process that sends them."""
 
     sent: list[tuple[str, str, str]] = field(default_factory=list)  # node, instance, state
 
 
 class LeaseInformers(Informers):
-    """What there is beside nodes: leases, and nothing else."""
+    """Informers of leases, and of nothing else besides nodes."""
 
     def __init__(self, controller: ProfilesController, client: Client, notifications: NotificationLog) -> None:
         self._controller = controller
@@ -76,7 +76,7 @@ class LeaseInformers(Informers):
         self._leases: Informer[Lease] = Informer(client, ListWatch(LEASES, namespace=NAMESPACE), transform=as_is)
 
     def use(self, configuration: Configuration) -> None:
-        """Follow what there is in any case."""
+        """Add the informers."""
 
     async def run(self) -> None:
         """Follow leases."""
@@ -84,21 +84,21 @@ class LeaseInformers(Informers):
         await self._leases.run()
 
     def cluster_view(self, node: str, nodes: NodeIndex) -> ClusterView:
-        """Return what checks see."""
+        """Return the view for checks."""
         del node
         return NodeAndLeaseView(nodes, self._leases)
 
     def query_interval(self, node: str) -> timedelta | None:
-        """Return that nobody outside is asked."""
+        """Return None: no external service is queried."""
         del node
         return None
 
     def send(self, notification: NotificationRequest, observed: ObservedNode) -> None:
-        """Ring."""
+        """Record a notification."""
         self._notifications.sent.append((observed.node.name, notification.instance, notification.state))
 
     async def flush(self, timeout: timedelta) -> None:
-        """Have nothing under way."""
+        """Do nothing."""
         del timeout
 
     def _on_lease_change(self, old: Lease | None, new: Lease | None) -> None:
@@ -107,7 +107,7 @@ class LeaseInformers(Informers):
 
 
 class NodeAndLeaseView(ClusterView):
-    """What checks see: nodes and leases."""
+    """A view of nodes and leases for checks."""
 
     def __init__(self, nodes: NodeIndex, leases: Informer[Lease]) -> None:
         self._nodes = nodes
@@ -164,7 +164,7 @@ class NodeAndLeaseView(ClusterView):
         return ()
 
     def query_result(self, query: ExternalQuery) -> QueryResult | None:
-        """Return that nobody answers."""
+        """Return no result."""
         del query
         return None
 
@@ -176,7 +176,7 @@ def profiles_controller(
     on_started: Callable[[ProfilesController], object] = lambda _: None,
     with_history: bool = False,
 ) -> Program:
-    """Return the operator: the controller, with its events, by a file; `on_started` hears of each life of it."""
+    """Return the operator: the controller, with its events, by a file; `on_started` is called with each new process."""
 
     async def run_controller(client: Client) -> None:
         events = EventRecorder(client, instance="test", controller="maintenance")
@@ -203,7 +203,7 @@ def a_profiles_controller(
     *,
     waiting_list: WaitingList | None = None,
 ) -> ProfilesController:
-    """Return a controller with little around it."""
+    """Return a controller with few other components."""
     return ProfilesController(
         client,
         events=ProfileEvents(events, clock=client.clock),
@@ -214,7 +214,7 @@ def a_profiles_controller(
     )
 
 
-# What a person does
+# Actions of a user
 
 
 async def set_labels(cluster: LiveCluster, node: str, labels: Mapping[str, str | None]) -> None:
@@ -227,7 +227,7 @@ async def set_annotations(cluster: LiveCluster, node: str, **annotations: str | 
     await cluster.patch("nodes", node, metadata={"annotations": annotations})
 
 
-# How it stands
+# State
 
 
 def metadata(cluster: LiveCluster, node: str) -> RawObject:
@@ -253,7 +253,7 @@ def data_annotation(cluster: LiveCluster, node: str) -> str:
 
 
 def states(cluster: LiveCluster, node: str) -> dict[str, str]:
-    """Return where its profiles stand."""
+    """Return the states of its profiles."""
     return {
         name: profile["Current"]
         for name, profile in json.loads(data_annotation(cluster, node) or '{"Profiles":{}}')["Profiles"].items()
@@ -266,19 +266,19 @@ def is_cordoned(cluster: LiveCluster, node: str) -> bool:
 
 
 def event_reasons(cluster: LiveCluster, node: str) -> list[str]:
-    """Return the reasons of what we told of a node, in order."""
+    """Return the reasons of our Events about a node, in order."""
     return [event["reason"] for event in own_events(cluster, node)]
 
 
 def own_events(cluster: LiveCluster, node: str) -> list[RawObject]:
     """Return the events about a node that are ours."""
     node_events = [event for event in cluster.by_key("events").values() if _regarding(event).get("name") == node]
-    ours = [
+    events = [
         event
         for event in node_events
         if "maintenance" in (event.get("reportingController"), event.get("reportingComponent"))
     ]
-    return sorted(ours, key=lambda event: str(event.get("eventTime")))
+    return sorted(events, key=lambda event: str(event.get("eventTime")))
 
 
 def _regarding(event: RawObject) -> RawObject:
@@ -286,7 +286,7 @@ def _regarding(event: RawObject) -> RawObject:
     return found
 
 
-# What must hold
+# Invariants
 
 
 def is_in_maintenance(node: RawObject) -> bool:

@@ -98,7 +98,7 @@ class ReplicaProcesses:
 
     @property
     def leader(self) -> ReplicaProcess | None:
-        """Who leads, if anybody does."""
+        """The leader, if there is one."""
         return next((replica for replica in self.running if LEADER_LEASE in replica.leases), None)
 
     def signal_leader(self, number: signal.Signals) -> ReplicaProcess:
@@ -116,19 +116,19 @@ class ReplicaProcesses:
         self._group.create_task(self.start())
 
     async def wait_for_standby(self) -> None:
-        """Return when one has all leases, and another has seen that it has."""
+        """Return when one replica holds all leases, and another one has observed that."""
 
         def has_standby() -> bool:
             leads = [replica for replica in self.running if replica.leases == set(self.leases)]
-            stands_by = [
+            standbys = [
                 replica for replica in self.running if all(replica.has_seen_leader(lease) for lease in self.leases)
             ]
-            return len(leads) == 1 and bool(stands_by)
+            return len(leads) == 1 and bool(standbys)
 
         await eventually(self.clock, has_standby, within=_WITHIN, recent_events=self.recent_log_lines)
 
     def recent_log_lines(self) -> list[str]:
-        """Return the last lines of each, for those who wonder what happened."""
+        """Return the last log lines of each process, for failure messages."""
         return [line for replica in (*self._ended[-1:], *self.running) for line in ("--", *replica.log[-12:])]
 
     async def stop(self) -> None:

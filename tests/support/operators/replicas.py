@@ -39,7 +39,7 @@ async def a_replica_cluster(clock: Clock, *nodes: str) -> AsyncIterator[DrainClu
 
 
 def start_replica(cluster: DrainCluster, name: str, *, node: str = "") -> Process:
-    """Start an operator that believes to be on a node."""
+    """Start an operator whose pod is on a node."""
     settings = OperatorSettings(namespace=NAMESPACE, identity=name, node=node)
 
     async def program(client: Client) -> None:
@@ -51,7 +51,7 @@ def start_replica(cluster: DrainCluster, name: str, *, node: str = "") -> Proces
 
 
 class ReplicaWithProfiles(NamedTuple):
-    """An operator that sees to profiles, too."""
+    """An operator with profiles."""
 
     process: Process
     profiles: ProfilesComponent
@@ -59,7 +59,7 @@ class ReplicaWithProfiles(NamedTuple):
 
 
 def start_replica_with_profiles(cluster: DrainCluster, name: str, file: Path, *, node: str = "") -> ReplicaWithProfiles:
-    """Start an operator that sees to profiles, too."""
+    """Start an operator with profiles."""
     settings = OperatorSettings(namespace=NAMESPACE, identity=name, node=node)
     external_client = FakeExternalClient()
     profiles = ProfilesComponent(ProfilesFile(file, environ={}, clock=cluster.cluster.clock), external_client)
@@ -72,11 +72,11 @@ def start_replica_with_profiles(cluster: DrainCluster, name: str, file: Path, *,
     return ReplicaWithProfiles(process, profiles, external_client)
 
 
-# What a person does
+# Actions of a user
 
 
 def create_maintenance(cluster: DrainCluster, node: str, name: str = "m1", **spec: Any) -> None:
-    """Order a maintenance."""
+    """Create a NodeMaintenance."""
     cluster.put(
         {
             "apiVersion": NODE_MAINTENANCES.api_version,
@@ -92,7 +92,7 @@ async def set_labels(cluster: DrainCluster, node: str, **labels: str | None) -> 
     await cluster.cluster.client("admin").patch(NODES, node, merge_patch({"metadata": {"labels": labels}}))
 
 
-# How it stands
+# State
 
 
 def lease_holders(cluster: DrainCluster) -> dict[str, str]:

@@ -46,7 +46,7 @@ profiles:
 
 
 def always_leading_operator(text: str) -> Program:
-    """Return an operator that believes to lead, whoever else does: orders and profiles, by a file."""
+    """Return an operator that always acts as the leader, with NodeMaintenances and with profiles from a file."""
 
     async def program(client: Client) -> None:
         events = EventRecorder(client, instance="test", controller="test")
@@ -65,7 +65,7 @@ def always_leading_operator(text: str) -> Program:
 
 
 def is_unavailable(node: RawObject) -> bool:
-    """Tell whether a node is out of service, by an order or by a profile."""
+    """Return whether a NodeMaintenance or a profile has a node out of service."""
     cordon_annotation = node["metadata"].get("annotations", {}).get(cordon.CORDON_ANNOTATION)
     owners = json.loads(cordon_annotation)["owners"] if cordon_annotation else ()
     return is_in_maintenance(node) or any(owner.startswith(NODE_MAINTENANCE_OWNER_PREFIX) for owner in owners)
@@ -74,7 +74,7 @@ def is_unavailable(node: RawObject) -> bool:
 def within_budget(*budgets: NodeBudget, operators: tuple[str, ...] = ("operator",)) -> Invariant:
     """Return that nobody begins a disruption beyond a budget.
 
-    A node that is down counts after a minute; how much later that is seen is the watch's business.
+    A node that is down counts after a minute, plus the delay of the watch.
     """
     return DisruptionsWithinBudget(
         operator=set(operators),

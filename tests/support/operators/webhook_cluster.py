@@ -44,7 +44,7 @@ _READY = {"status": {"conditions": [{"type": "Ready", "status": "True"}]}}
 
 @dataclass
 class WebhookCluster:
-    """What tests do in such a cluster."""
+    """A cluster with the webhook, and helpers to create objects in it."""
 
     cluster: ClusterBackend
     client: Client
@@ -56,7 +56,7 @@ class WebhookCluster:
         return f"{self.cluster.prefix}-{name}"
 
     async def create_node(self, name: str, *, labels: Mapping[str, str] | None = None, ready: bool = True) -> str:
-        """Make a node; return its name."""
+        """Create a node; return its name."""
         await self.create(NODES, a_node(self.unique_name(name), labels=labels))
         if ready:
             await self.client.patch(NODES, self.unique_name(name), merge_patch(_READY), subresource="status")
@@ -65,14 +65,14 @@ class WebhookCluster:
     async def create_etcd_member(
         self, node: str, *, namespace: str = KUBE_SYSTEM, labels: Mapping[str, str] | None = None, ready: str = "True"
     ) -> None:
-        """Make a pod of etcd on a node."""
+        """Create an etcd pod on a node."""
         pod = a_pod(f"etcd-{node}", labels=labels or {"component": "etcd"}, on=node, serviceAccountName="default")
         await self.create(PODS, pod, namespace=namespace)
         status = {"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": ready}]}}
         await self.client.patch(PODS, f"etcd-{node}", merge_patch(status), namespace=namespace, subresource="status")
 
     async def create_pdb(self, pdb: RawObject, *, namespace: str, allowed: int = 0) -> None:
-        """Make a disruption budget that allows so many."""
+        """Create a disruption budget that allows that many disruptions."""
         await self.create(POD_DISRUPTION_BUDGETS, pdb, namespace=namespace)
         status = {"status": {"disruptionsAllowed": allowed, "observedGeneration": 1}}
         name = pdb["metadata"]["name"]
@@ -83,14 +83,14 @@ class WebhookCluster:
     async def create_maintenance(
         self, node: str, *, name: str = "", dry_run: bool = False, **spec: Any
     ) -> NodeMaintenance:
-        """Order the maintenance of a node, by an object that is named after it."""
+        """Create a NodeMaintenance that is named after its node."""
         body = a_nodemaintenance(name or node, node, **spec)
         if not dry_run:
             self._created.append((NODE_MAINTENANCES, name or node, None))
         return await self.client.create(NODE_MAINTENANCES, body, dry_run=dry_run)
 
     async def denial_message(self, node: str, **more: Any) -> str:
-        """Return in which words an order is refused; empty if it is not."""
+        """Return the denial message of a NodeMaintenance; empty if it is admitted."""
         try:
             await self.create_maintenance(node, **more)
         except Forbidden as error:
@@ -98,12 +98,12 @@ class WebhookCluster:
         return ""
 
     async def create(self, resource: Resource[Any], body: RawObject, *, namespace: str | None = None) -> None:
-        """Create something that is deleted in the end."""
+        """Create an object that is deleted at the end."""
         await self.client.create(resource, body, namespace=namespace)
         self._created.append((resource, body["metadata"]["name"], namespace))
 
     async def clean_up(self) -> None:
-        """Delete what was made, the last first."""
+        """Delete the created objects, the last one first."""
         for resource, name, namespace in reversed(self._created):
             with suppress(NotFound):
                 grace = _NO_GRACE if resource is PODS else None
@@ -122,7 +122,7 @@ def a_nodemaintenance(name: str, node: str, **spec: Any) -> RawObject:
 
 @asynccontextmanager
 async def webhook_cluster(cluster: ClusterBackend, *, guard_quorum: bool = True) -> AsyncIterator[WebhookCluster]:
-    """Have such a cluster while the context lasts."""
+    """Run such a cluster until the context ends."""
     client = await cluster.client()
     await install_nodemaintenance_crd(cluster, client)
     await apply_rbac(client, OPERATOR_RBAC)
@@ -173,7 +173,7 @@ def webhook_settings(*, guard_quorum: bool = True) -> WebhookSettings:
 
 
 async def install_nodemaintenance_crd(cluster: ClusterBackend, client: Client) -> None:
-    """Have the cluster serve NodeMaintenances."""
+    """Install the definition of NodeMaintenance."""
     await crd_installation.install_crd(cluster, client, NODE_MAINTENANCES, custom_resource_definition())
 
 

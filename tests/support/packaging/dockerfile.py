@@ -48,7 +48,7 @@ class Build:
     workdir: str = "/"
 
     def stage(self, file: Path, name: str, *, context: Path, without: str = "") -> None:
-        """Do what a stage does, but for commands that have a certain text."""
+        """Run a stage, without the commands that contain `without`."""
         for instruction in instructions(file):
             if instruction.stage != name or (without and without in instruction.arguments):
                 continue
@@ -61,7 +61,7 @@ class Build:
                 self.run(instruction.arguments)
 
     def run(self, command: str) -> str:
-        """Run a command, which can install nothing but what is here; return what it prints."""
+        """Run a command that can install only local packages; return its output."""
         # A build in isolation would fetch the build backend; the tests have it.
         offline = command.replace("pip wheel ", "pip wheel --no-build-isolation ")
         done = subprocess.run(

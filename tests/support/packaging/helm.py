@@ -91,7 +91,7 @@ AllowedVerb = tuple[str | None, str, str, tuple[str, ...], str]
 
 
 class HelmFailed(AssertionError):
-    """Helm refused something; its words are the message."""
+    """Helm failed; the message is its output."""
 
 
 def helm(*args: str, kubeconfig: Path | None = None, check: bool = True) -> str:
@@ -108,7 +108,7 @@ def helm(*args: str, kubeconfig: Path | None = None, check: bool = True) -> str:
 def render_chart(
     values: Mapping[str, Any] | None = None, *, chart: Path = CHART, definitions: bool = False
 ) -> list[RawObject]:
-    """Return what the chart is with these values; its definitions, which take the longest to read, on demand."""
+    """Return the rendered chart with these values; with its definitions, which take longest to read, only on demand."""
     flags = () if definitions else ("--set", "crds.install=false")
     with values_file(values or {}) as file:
         text = helm("template", RELEASE, str(chart), "--namespace", NAMESPACE, "--values", str(file), *flags)
@@ -116,7 +116,7 @@ def render_chart(
 
 
 class values_file:  # noqa: N801 - reads as a function where it is used
-    """A file with values, while the context lasts."""
+    """Write a file with values that exists until the context ends."""
 
     def __init__(self, values: Mapping[str, Any]) -> None:
         self._folder = tempfile.TemporaryDirectory()
@@ -163,7 +163,7 @@ def granted_permissions(roles: Iterable[RawObject]) -> list[Permission]:
 
 
 def allowed_verbs(granted: Sequence[Permission]) -> set[AllowedVerb]:
-    """Return what permissions allow, however they are put; verb by verb."""
+    """Return the allowed verbs of permissions in a normalized form."""
     return {
         (permission.namespace, permission.group, permission.resource, tuple(sorted(permission.names)), verb)
         for permission in rbac.without_redundant(granted)

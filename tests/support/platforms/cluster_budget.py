@@ -37,7 +37,7 @@ def a_management_cluster(clock: Clock, *clusters: RawObject) -> ApiServer:
 
 
 def serve_cluster_api_kinds(api: ApiServer) -> None:
-    """Have Clusters and Machines served."""
+    """Install the definitions of Cluster and Machine."""
     for plural, kind in (("clusters", "Cluster"), ("machines", "Machine")):
         api.add_kind(Kind(group=clusterapi.GROUP, version=VERSION, plural=plural, kind=kind, is_custom=True))
 
@@ -48,7 +48,7 @@ def a_cluster_object(key: str, **labels: str) -> RawObject:
 
 
 def a_machine(key: str, name: str = "", **labels: str) -> RawObject:
-    """Return an enabled Machine of a cluster, called like it unless it has a name."""
+    """Return an enabled Machine of a cluster, named like the cluster by default."""
     namespace, _, cluster = key.partition("/")
     made = _object("Machine", f"{namespace}/{name or cluster}", {ENABLED: TRUE, **labels})
     return made | {"spec": {"clusterName": cluster}}
@@ -61,7 +61,7 @@ def _object(kind: str, key: str, labels: dict[str, str]) -> RawObject:
 
 
 def key_of(obj: RawObject) -> ClusterKey:
-    """Return which cluster it is."""
+    """Return the key of a cluster."""
     return ClusterKey(obj["metadata"]["namespace"], obj["metadata"]["name"])
 
 
@@ -78,12 +78,12 @@ def a_cluster_budget(api: ApiServer, clock: Clock, *limits: str, identity: str =
 
 
 def parse_limits(limits: Iterable[str]) -> tuple[ClusterLimit, ...]:
-    """Return what was typed."""
+    """Return the parsed limits."""
     return tuple(map(parse_limit, limits))
 
 
 def a_hub(*limits: str) -> Program:
-    """Return a hub that lets clusters begin by a budget, and does nothing else."""
+    """Return a hub that only applies the budget for clusters."""
 
     async def program(client: Client) -> None:
         budget = LimitedClusterBudget(client, limits=parse_limits(limits), namespace=NAMESPACE)
@@ -123,7 +123,7 @@ class ClustersWithinBudget(Invariant):
         return frozenset({"machines"})
 
     def new_checker(self) -> Checker:
-        """Return a judge of one history."""
+        """Return a checker of one history."""
         return _Checker(self.max_in_maintenance)
 
 

@@ -94,7 +94,7 @@ class ManagementCluster:
         return [machine for machine in self.machines(cluster) if _is_running_node(self.machine(machine))]
 
     def deletion_reason(self, machine: str) -> str:
-        """Return how far the deletion of a Machine is."""
+        """Return the reason of a Machine's deletion condition."""
         found = (
             condition for condition in self.machine(machine)["status"]["conditions"] if condition["type"] == "Deleting"
         )
@@ -138,7 +138,7 @@ class ManagementCluster:
     async def create_machines(
         self, cluster: str, name: str = "workers", *, replicas: int = 1, spec: Mapping[str, object] | None = None
     ) -> list[str]:
-        """Make a MachineDeployment; return its Machines when all of them are nodes."""
+        """Create a MachineDeployment; return its Machines when all of them are nodes."""
         made = a_machine_deployment(
             name, cluster=cluster_key(cluster), replicas=replicas, spec=spec, version=self.version
         )
@@ -150,7 +150,7 @@ class ManagementCluster:
     async def eventually(
         self, probe: Callable[[], Any], *, within: timedelta = timedelta(minutes=10), **becomes: Any
     ) -> Any:
-        """Wait for what will be so."""
+        """Wait until a condition holds."""
         histories = (self.management, *(workload.cluster for workload in self.workloads.all()))
 
         def recent_events() -> list[str]:
@@ -183,9 +183,9 @@ def cluster_key(text: str) -> ClusterKey:
 
 @asynccontextmanager
 async def management_cluster(
-    clock: Clock, *keys: str, versions: tuple[str, ...] = VERSIONS, paces: ClusterApiDelays = SHORT_DELAYS
+    clock: Clock, *keys: str, versions: tuple[str, ...] = VERSIONS, delays: ClusterApiDelays = SHORT_DELAYS
 ) -> AsyncIterator[ManagementCluster]:
-    """Have a management cluster with these workload clusters while the context lasts."""
+    """Run a management cluster with these workload clusters until the context ends."""
     management = _cluster(clock, seed=0)
     for definition in (*custom_resource_definitions(*versions), *metal3_definitions()):
         management.api.put(definition)
@@ -195,7 +195,7 @@ async def management_cluster(
         await stack.enter_async_context(management.running())
         hosts = Metal3InfrastructureProvider(management.client("metal3"), workloads, rack)
         infrastructures: dict[str, InfrastructureProvider] = {
-            ANY_INFRASTRUCTURE: SimulatedInstances(workloads, clock, delays=paces),
+            ANY_INFRASTRUCTURE: SimulatedInstances(workloads, clock, delays=delays),
             METAL3_MACHINE_KIND: hosts,
         }
 
@@ -215,7 +215,7 @@ async def management_cluster(
 
 
 async def add_workload_cluster(stack: AsyncExitStack, hub: ManagementCluster, key: str, *, seed: int) -> None:
-    """Bring in another workload cluster."""
+    """Add another workload cluster."""
     cluster_key_ = cluster_key(key)
     workload = _cluster(hub.clock, seed=seed)
     await stack.enter_async_context(workload.running())

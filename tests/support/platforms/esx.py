@@ -70,7 +70,7 @@ def a_vcenter(clock: Clock, zone: str, hosts: Mapping[str, str], **more: Any) ->
 
 
 def connect_power(kubelets: Kubelets, cloud: VsphereCloud, *, boot: timedelta = BOOT_TIME) -> None:
-    """Have nodes go down with their machines, and come back with them."""
+    """Stop and start the kubelets of nodes together with their machines."""
 
     def on_power_change(name: str, is_on: bool) -> None:  # noqa: FBT001 - it is called with what happened
         if is_on:
@@ -108,11 +108,11 @@ class EsxCluster:
 
     @property
     def controller(self) -> EsxController:
-        """The integration, in its latest life."""
+        """The ESX controller of the latest process."""
         return self.controllers[-1]
 
     async def run_controller(self, client: Client) -> None:
-        """Be the integration."""
+        """Run the ESX controller."""
         events = EventRecorder(client, instance="test", controller="ESX")
         nodes = Informer(client, ListWatch(NODES), transform=as_is)
         history = HistoryWriter(client) if self.keeps_history else None
@@ -138,7 +138,7 @@ class EsxCluster:
                     task.cancel()
 
     def connect_in_process(self) -> VCenterLogin:
-        """Return the way to the vCenters in this process."""
+        """Return a login to the vCenters in this process."""
         return connect_to_models(
             {f"https://vcenter-{zone}.example.com/sdk": cloud for zone, cloud in self.clouds.items()}
         )
@@ -173,11 +173,11 @@ class EsxCluster:
         )
 
     def is_off(self, name: str) -> bool:
-        """Tell whether it is not."""
+        """Return whether the machine of a node is off."""
         return self.power_state(name) != POWERED_ON
 
     async def approve(self, *names: str, value: str | None = "true") -> None:
-        """Have somebody approve that nodes are shut down, or take that back."""
+        """Approve the shutdown of nodes, or withdraw the approval."""
         for name in names:
             await self.cluster.patch("nodes", name, metadata={"labels": {APPROVED: value}})
 
@@ -190,7 +190,7 @@ class EsxCluster:
             )
 
     async def wait_until_back(self, *names: str) -> None:
-        """Wait until nodes are as before."""
+        """Wait until nodes are released."""
         for name in names:
             await self.cluster.eventually(partial(self.is_released, name), within=TIMEOUT)
 
@@ -203,7 +203,7 @@ class EsxCluster:
         return self.power_state(name) == POWERED_ON and not any(marks) and not self.is_cordoned(name)
 
     async def wait_for_labels(self, **states: str) -> None:
-        """Wait until nodes say that of their hosts."""
+        """Wait until nodes have these labels about their hosts."""
         for name, state in states.items():
             await self.cluster.eventually(partial(self.label, name), becomes=state)
             assert self.label(name, VERSION) == "8.0.2"

@@ -88,7 +88,7 @@ def a_cluster_api_crd(kind: str, *versions: str) -> RawObject:
 
 
 class _TokenAuthTransport:
-    """Lets in who shows a token that counts."""
+    """Accepts requests with a valid token."""
 
     def __init__(self, transport: Transport, workload: "WorkloadCluster", token: str) -> None:
         self.server = workload.address
@@ -145,7 +145,7 @@ class WorkloadCluster:
         return f"https://{self.key.name}.{self.key.namespace}.example:6443"
 
     def stop_answering(self) -> None:
-        """Accept whatever comes, and say nothing any more."""
+        """Accept connections, and send no more responses."""
         self.is_silent = True
         for transport in self.hub_transports:
             transport.silence()
@@ -163,7 +163,7 @@ class WorkloadCluster:
             transport.mend()
 
     def connect(self, name: str) -> InProcessTransport:
-        """Return a way in, which suffers what the cluster suffers."""
+        """Return a transport that shares the faults of the cluster."""
         transport = self.api.transport(name, latency=self.latency)
         self.hub_transports.append(transport)
         if self.is_silent:
@@ -174,7 +174,7 @@ class WorkloadCluster:
 
 
 class HubClusters:
-    """All clusters, and how tests look at them and what they do to them."""
+    """All clusters, and helpers to read and change them."""
 
     def __init__(self, clock: Clock, *, versions: tuple[str, ...] = ("v1beta2", "v1beta1")) -> None:
         self.clock = clock
@@ -235,7 +235,7 @@ class HubClusters:
     async def running_hub(
         self, cluster_budget: ClusterBudget | None = None, **settings: Any
     ) -> AsyncIterator[ClusterApiController]:
-        """Run a hub while the context lasts; its end is a crash."""
+        """Run a hub until the context ends, which stops it as a crash does."""
         self._hub_count += 1
         self.hub_transport = self.api.transport("hub")
         hub_side = self.wrap_transport("management", self.hub_transport)
@@ -260,7 +260,7 @@ class HubClusters:
     # Clusters
 
     async def add_cluster(self, namespace: str, name: str) -> WorkloadCluster:
-        """Make a workload cluster, with a Secret that leads to it."""
+        """Create a workload cluster, and the Secret with its kubeconfig."""
         key = ClusterKey(namespace, name)
         api = ApiServer(self.clock, random=Random(str(key)))
         workload = WorkloadCluster(key, api, Client(api.transport("me"), clock=self.clock, random=Random("me")))
@@ -280,7 +280,7 @@ class HubClusters:
         return workload
 
     async def rotate_token(self, workload: WorkloadCluster, token: str, *, keep_old: bool = False) -> None:
-        """Put another token into the Secret; the one before counts no longer, unless it `keep_old`."""
+        """Put another token into the Secret; the old one becomes invalid unless `keep_old` is set."""
         workload.tokens = (workload.tokens if keep_old else set()) | {token}
         if not keep_old:
             for transport in workload.hub_transports:
@@ -309,7 +309,7 @@ class HubClusters:
         managed: bool = True,
         has_node: bool = True,
     ) -> str:
-        """Make a Machine that became the node `n-…`; return its key."""
+        """Create a Machine with the node `n-…`; return its key."""
         key = workload.key
         labels = {CLUSTER_NAME: key.name} | ({} if enabled is None else {ENABLED: enabled})
         metadata = {"name": name, "namespace": key.namespace, "labels": labels, "finalizers": [FINALIZER]}
@@ -334,7 +334,7 @@ class HubClusters:
             await workload.client.delete(NODES, f"n-{name}")
         await self.patch_machine(machine, metadata={"finalizers": None})
 
-    # What is on Machines
+    # Machines
 
     def machine(self, machine: str) -> RawObject:
         """Return a Machine."""
@@ -354,7 +354,7 @@ class HubClusters:
         )
 
     async def delete_machine(self, machine: str) -> None:
-        """Have a Machine deleted, which its finalizer keeps."""
+        """Delete a Machine, which its finalizer keeps."""
         namespace, name = machine.split("/")
         await self.admin.delete(self.machines, name, namespace=namespace)
 
@@ -376,7 +376,7 @@ class HubClusters:
         labels: Mapping[str, str] = self.machine(machine)["metadata"].get("labels", {})
         return labels.get(MAINTENANCE)
 
-    # What is on nodes
+    # Nodes
 
     def node_of(self, workload: WorkloadCluster, machine: str) -> RawObject:
         """Return the node that a Machine became."""
@@ -405,28 +405,28 @@ class HubClusters:
         change = {"metadata": {"labels": {keys.get(label, label): value for label, value in labels.items()}}}
         await workload.client.patch(NODES, f"n-{machine.rpartition('/')[2]}", merge_patch(change))
 
-    # What is told
+    # Events and status
 
     def event_reasons(self, api: ApiServer | None = None) -> list[str]:
         """Return the reasons of all events, in order."""
         return [event["reason"] for event in self.events(api)]
 
     def events(self, api: ApiServer | None = None) -> list[RawObject]:
-        """Return all events, in order, also those that the server has forgotten by now."""
+        """Return all events in order, expired ones included."""
         written = (
             write for write in (api or self.api).history if write.kind.plural == "events" and write.before is None
         )
         return [write.after for write in written if write.after is not None]
 
     def hub_status(self, workload: WorkloadCluster) -> WorkloadClusterStatus | None:
-        """Return how the hub says that it stands with a cluster."""
+        """Return the hub's status of a cluster."""
         assert self.current_hub is not None
         return next(
             (candidate for candidate in self.current_hub.cluster_statuses() if candidate.key == workload.key), None
         )
 
     def hub_write_count(self, api: ApiServer, plural: str) -> int:
-        """Count what the hub wrote to objects of a kind."""
+        """Count the writes of the hub to objects of a kind."""
         return sum(write.username == "hub" and write.kind.plural == plural for write in api.history)
 
 

@@ -43,7 +43,7 @@ def kubernikus_controller(
     on_created: Callable[[KubernikusController], object] = id,
     keeps_history: bool = False,
 ) -> Program:
-    """Return the controller as a program; one that remembers keeps the history of nodes."""
+    """Return the controller as a program, which keeps the history of nodes on demand."""
 
     async def run_controller(client: Client) -> None:
         events = EventRecorder(client, instance="test")
@@ -75,23 +75,26 @@ def kubernikus_controller(
 
 @asynccontextmanager
 async def a_kubernikus_cluster(
-    plan: ClusterPlan, *, nodes: int, pool: str = "pool", paces: Paces = SHORT_DELAYS, **machine: Any
+    plan: ClusterPlan, *, nodes: int, pool: str = "pool", delays: Paces = SHORT_DELAYS, **machine: Any
 ) -> AsyncIterator[tuple[LiveCluster, OpenStackCloud]]:
     """Run a cluster whose nodes, `pool-1` and so on, are servers, with the cloud's controller."""
     cloud, grown_plan = _with_servers(plan, nodes=nodes, pool=pool, **machine)
-    async with grown_plan.running() as cluster, _running_node_pool(cluster, cloud, nodes=nodes, pool=pool, paces=paces):
+    async with (
+        grown_plan.running() as cluster,
+        _running_node_pool(cluster, cloud, nodes=nodes, pool=pool, delays=delays),
+    ):
         yield cluster, cloud
 
 
 @asynccontextmanager
 async def a_kubernikus_cluster_on_the_sandbox(
-    plan: ClusterPlan, *, nodes: int, pool: str = "pool", paces: Paces = SHORT_DELAYS, **machine: Any
+    plan: ClusterPlan, *, nodes: int, pool: str = "pool", delays: Paces = SHORT_DELAYS, **machine: Any
 ) -> AsyncIterator[tuple[SandboxCluster, OpenStackCloud]]:
-    """Do the same on the sandbox, for tests of what a real cluster cannot suffer."""
+    """Do the same on the sandbox, for faults that a real cluster does not support."""
     cloud, grown_plan = _with_servers(plan, nodes=nodes, pool=pool, **machine)
     async with (
         grown_plan.on_the_sandbox() as cluster,
-        _running_node_pool(cluster, cloud, nodes=nodes, pool=pool, paces=paces),
+        _running_node_pool(cluster, cloud, nodes=nodes, pool=pool, delays=delays),
     ):
         yield cluster, cloud
 
@@ -108,9 +111,9 @@ def _with_servers(plan: ClusterPlan, *, nodes: int, pool: str, **machine: Any) -
 
 @asynccontextmanager
 async def _running_node_pool(
-    cluster: LiveCluster, cloud: OpenStackCloud, *, nodes: int, pool: str, paces: Paces
+    cluster: LiveCluster, cloud: OpenStackCloud, *, nodes: int, pool: str, delays: Paces
 ) -> AsyncIterator[None]:
-    servers = NodePool(cluster.kubelets, cloud, name=pool, size=nodes, paces=paces)
+    servers = NodePool(cluster.kubelets, cloud, name=pool, size=nodes, paces=delays)
     servers.fill()
     async with asyncio.TaskGroup() as group:
         task = group.create_task(servers.run())
@@ -121,18 +124,18 @@ async def _running_node_pool(
 
 
 async def request_deletion(cluster: LiveCluster, node: str, *, value: str | None = "true") -> None:
-    """Order that a node goes; with None, withdraw that."""
+    """Set the deletion label of a node; None removes it."""
     await cluster.patch("nodes", node, metadata={"labels": {DELETE_NODE: value}})
 
 
 def needs_update(cluster: LiveCluster, node: str) -> str | None:
-    """Return what is said of a node's kubelet."""
+    """Return the label about the kubelet version of a node."""
     found: RawObject = cluster.get("nodes", node)["metadata"]["labels"]
     return found.get(NEEDS_UPDATE)
 
 
 def is_cordoned(cluster: LiveCluster, node: str) -> bool:
-    """Tell whether a node takes no pods, with our mark."""
+    """Return whether a node is cordoned by us."""
     found = cluster.get("nodes", node)
     marked = {cordon.CORDON_ANNOTATION, cordon.CORDON_BACKUP_ANNOTATION} & found["metadata"].get(
         "annotations", {}
@@ -141,12 +144,12 @@ def is_cordoned(cluster: LiveCluster, node: str) -> bool:
 
 
 def noted_server(cluster: LiveCluster, node: str) -> str:
-    """Return the server that is written down on a node."""
+    """Return the server that is recorded on a node."""
     return str(cluster.get("nodes", node)["metadata"].get("annotations", {}).get(SERVER_ANNOTATION, ""))
 
 
 def event_notes(cluster: LiveCluster, node: str) -> dict[str, str]:
-    """Return what was told of a node by events of ours: the notes, by their reasons."""
+    """Return the notes of our Events about a node, by reason."""
     events = [event for event in cluster.by_key("events").values() if event.get("action") == "DeleteNode"]
     node_events = [event for event in events if (event.get("regarding") or event["involvedObject"])["name"] == node]
     return {event["reason"]: event.get("note") or event["message"] for event in node_events}

@@ -32,7 +32,7 @@ async def report_event(
     stage: NoticeStage = NoticeStage.SCHEDULED,
     instance: str = "",
 ) -> None:
-    """Hear of an event of the cloud, as a poll finds it."""
+    """Report an event of the cloud, as a poll finds it."""
     starts_at = start or cluster.clock.now() + timedelta(days=10)
     plan = MaintenancePlan(
         kind=KINDS.get(code, MaintenanceKind.REBOOT), reason=code, description="degraded hardware", start=starts_at

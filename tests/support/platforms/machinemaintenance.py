@@ -70,7 +70,7 @@ def a_machinemaintenance(
 
 
 async def create_machinemaintenance(cluster: LiveCluster, machine: str, **more: Any) -> None:
-    """Have a Machine replaced."""
+    """Create a MachineMaintenance for a Machine."""
     await cluster.create(a_machinemaintenance(machine, instance_of(cluster, machine), **more))
 
 
@@ -81,17 +81,17 @@ def machinemaintenance_of(cluster: LiveCluster, machine: str, *, namespace: str 
 
 
 def is_deletion_scheduled(cluster: LiveCluster, machine: str) -> bool:
-    """Return whether the record says that the Machine was told to go."""
+    """Return whether the record says that the deletion of the Machine is scheduled."""
     return bool(machinemaintenance_of(cluster, machine)["spec"]["maintenancescheduled"])
 
 
 def phase(cluster: LiveCluster, machine: str) -> str:
-    """Return how it stands."""
+    """Return its phase."""
     return str(machinemaintenance_of(cluster, machine).get("status", {}).get("phase", ""))
 
 
 def message(cluster: LiveCluster, machine: str) -> str:
-    """Return why."""
+    """Return its message."""
     return str(machinemaintenance_of(cluster, machine).get("status", {}).get("message", ""))
 
 
@@ -105,7 +105,7 @@ def warning_reasons(cluster: LiveCluster, machine: str) -> list[str]:
 
 
 async def wait_until_replaced(cluster: LiveCluster, old: list[str], *, ready_at_least: int) -> None:
-    """Wait until these Machines are gone, one at a time, while so many others serve."""
+    """Wait until these Machines are deleted one at a time, while at least that many others are ready."""
     counts: list[tuple[int, int]] = []
 
     def are_gone() -> bool:
@@ -118,5 +118,5 @@ async def wait_until_replaced(cluster: LiveCluster, old: list[str], *, ready_at_
 
 
 async def wait_until_completed(cluster: LiveCluster, machine: str) -> None:
-    """Wait until the Machine is gone, and the record says so."""
+    """Wait until the Machine is deleted, and the record is completed."""
     await cluster.eventually(lambda: phase(cluster, machine), becomes="Completed", within=REPLACEMENT_TIMEOUT)

@@ -55,14 +55,14 @@ PERMISSIONS = rbac.without_redundant((*metal3.permissions(), *_HUB_PERMISSIONS))
 
 
 class BareMetalCluster:
-    """The cluster, as a person sees it and works in it."""
+    """The cluster, from the view of a user."""
 
     def __init__(self, client: Client, namespace: str) -> None:
         self.client = client
         self.clock: Clock = client.clock
         self.namespace = namespace
 
-    # What a person does
+    # Actions of a user
 
     async def create(self, *objects: RawObject) -> None:
         """Create hosts and Machines."""
@@ -76,7 +76,7 @@ class BareMetalCluster:
             await self.client.create(resource, body, namespace=self.namespace)
 
     async def label(self, value: str | None, *, machine: str = MACHINE, key: str = MAINTENANCE) -> None:
-        """Label a Machine; without another key: how it stands with its maintenance."""
+        """Label a Machine, by default with its maintenance state."""
         await self.change(MACHINES, machine, metadata={"labels": {key: value}})
 
     async def approve(self, machine: str = MACHINE) -> None:
@@ -95,18 +95,18 @@ class BareMetalCluster:
         """Cordon the node, or uncordon it."""
         await self.client.patch(NODES, NODE, merge_patch({"spec": {"unschedulable": is_cordoned}}))
 
-    # What a person sees
+    # Reads
 
     async def annotations(self, host: str = HOST) -> dict[str, str]:
         """Return what is on a host."""
         return (await self.client.get(BARE_METAL_HOSTS, host, namespace=self.namespace)).metadata.annotations
 
     async def is_powered_off(self, host: str = HOST) -> bool:
-        """Tell whether a host is to be off because of us."""
+        """Return whether our annotation powers a host off."""
         return OUR_REBOOT_ANNOTATION in await self.annotations(host)
 
     async def event_notes(self, reason: str = "") -> list[str]:
-        """Return what was told about Machines, in the order of time, and each as often as it was told."""
+        """Return the notes of Events about Machines in order, each with its repetitions."""
         events = (await self.client.list(EVENTS, namespace=self.namespace)).items
         machine_events = [
             event for event in events if event["regarding"]["kind"] == MACHINES.kind and reason in ("", event["reason"])
@@ -118,14 +118,14 @@ class BareMetalCluster:
         return [note for note, count in times for _ in range(count)]
 
     async def eventually(self, probe: Callable[[], Any], **more: Any) -> Any:
-        """Wait until something is so."""
+        """Wait until a condition holds."""
         return await eventually(self.clock, probe, **more)
 
-    # Who sees to hosts
+    # The controller
 
     @asynccontextmanager
     async def running_controller(self, client: Client, settings: Metal3Settings | None = None) -> AsyncIterator[None]:
-        """Have hosts seen to while the context lasts."""
+        """Run the Metal3 controller until the context ends."""
         async with asyncio.TaskGroup() as group:
             task = group.create_task(metal3_controller(settings)(client))
             try:
@@ -153,7 +153,7 @@ async def a_bare_metal_cluster(client: Client, namespace: str) -> BareMetalClust
 
 
 def roles(account: str, subject: RawObject) -> list[RawObject]:
-    """Return what grants exactly what is declared."""
+    """Return roles with exactly the declared permissions."""
     return rbac.roles(account, PERMISSIONS, subject)
 
 

@@ -50,20 +50,20 @@ def with_openshift(plan: ClusterPlan) -> ClusterPlan:
 @cache
 def _definitions() -> tuple[RawObject, ...]:
     """Return what such a cluster serves; read once, as tests ask for it a thousand times."""
-    ours = [module.definition() for module in (machinemaintenance, maintenancenotice)]
-    return *custom_resource_definitions(), *ours
+    own_definitions = [module.definition() for module in (machinemaintenance, maintenancenotice)]
+    return *custom_resource_definitions(), *own_definitions
 
 
 @asynccontextmanager
 async def machine_api(
-    cluster: LiveCluster, *, seed: int = 1, paces: MachineApiDelays | None = None
+    cluster: LiveCluster, *, seed: int = 1, delays: MachineApiDelays | None = None
 ) -> AsyncIterator[None]:
-    """Have the Machine API run while the context lasts."""
+    """Run the Machine API until the context ends."""
     if isinstance(cluster.clock, RealClock):
-        paces = _NO_DELAYS
+        delays = _NO_DELAYS
     async with asyncio.TaskGroup() as group:
         client = cluster.cluster.client("machine-api") if isinstance(cluster, SandboxCluster) else cluster.admin
-        api = MachineApi(client, SimulatedInstances(cluster.kubelets), random=Random(seed), delays=paces)
+        api = MachineApi(client, SimulatedInstances(cluster.kubelets), random=Random(seed), delays=delays)
         task = group.create_task(api.run())
         try:
             yield
@@ -74,7 +74,7 @@ async def machine_api(
 
 
 async def _delete_all(cluster: LiveCluster) -> None:
-    """Leave no Machine behind whose finalizer nobody would take away any more."""
+    """Delete all Machines and their finalizers, which no controller would remove later."""
     for plural in ("machinesets", "controlplanemachinesets", "machines"):
         for name, obj in list(cluster.by_key(plural).items()):
             with suppress(NotFound):
@@ -86,14 +86,14 @@ async def _delete_all(cluster: LiveCluster) -> None:
 
 
 async def create_machine_set(cluster: LiveCluster, name: str, *, replicas: int) -> list[str]:
-    """Make a MachineSet; return its Machines when all of them are nodes."""
+    """Create a MachineSet; return its Machines when all of them are nodes."""
     await cluster.create(a_machine_set(name, replicas=replicas))
     await cluster.eventually(lambda: len(ready_machines(cluster, name)), becomes=replicas, within=TIMEOUT)
     return ready_machines(cluster, name)
 
 
 async def create_control_plane(cluster: LiveCluster) -> list[str]:
-    """Make the ControlPlaneMachineSet; return its Machines when all of them are nodes."""
+    """Create the ControlPlaneMachineSet; return its Machines when all of them are nodes."""
     await cluster.create(a_control_plane_machine_set())
     await cluster.eventually(lambda: len(ready_machines(cluster, "cluster")), becomes=3, within=TIMEOUT)
     return ready_machines(cluster, "cluster")
@@ -105,7 +105,7 @@ def machine(cluster: LiveCluster, name: str) -> RawObject:
 
 
 def machines(cluster: LiveCluster, owner: str = "") -> list[str]:
-    """Return the Machines there are, those that leave included."""
+    """Return all Machines, terminating ones included."""
     found = cluster.by_key("machines").values()
     return sorted(
         machine_object["metadata"]["name"] for machine_object in found if not owner or _is_owned(machine_object, owner)
@@ -113,7 +113,7 @@ def machines(cluster: LiveCluster, owner: str = "") -> list[str]:
 
 
 def terminating_machines(cluster: LiveCluster, owner: str = "") -> list[str]:
-    """Return the Machines that were told to go."""
+    """Return the terminating Machines."""
     return [
         candidate
         for candidate in machines(cluster, owner)
@@ -122,7 +122,7 @@ def terminating_machines(cluster: LiveCluster, owner: str = "") -> list[str]:
 
 
 def ready_machines(cluster: LiveCluster, owner: str = "") -> list[str]:
-    """Return the Machines that serve as nodes and stay."""
+    """Return the Machines whose nodes are ready and that are not terminating."""
     return [
         machine
         for machine in machines(cluster, owner)
@@ -131,7 +131,7 @@ def ready_machines(cluster: LiveCluster, owner: str = "") -> list[str]:
 
 
 def claimed_machine(cluster: LiveCluster, owner: str) -> str:
-    """Return which Machine of a set is being replaced, as it is written there."""
+    """Return the Machine of a set that is recorded as being replaced."""
     found = cluster.get("machinesets", f"{MACHINE_NAMESPACE}/{owner}")
     return str(found["metadata"].get("annotations", {}).get(CLAIM_ANNOTATION, ""))
 

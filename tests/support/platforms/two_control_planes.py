@@ -79,7 +79,7 @@ class TwoControlPlanes:
         self.request(self.management, "PATCH", f"{MACHINES.format(namespace)}/{name}", change)
 
     def delete_machine(self, namespace: str, name: str) -> None:
-        """Have a Machine deleted, which its finalizer keeps."""
+        """Delete a Machine, which its finalizer keeps."""
         self.request(self.management, "DELETE", f"{MACHINES.format(namespace)}/{name}")
 
     def is_node_label_true(self, name: str, label: str) -> bool:
@@ -94,7 +94,7 @@ class TwoControlPlanes:
     # Credentials
 
     def new_token(self) -> str:
-        """Return the token of a new account that may do what a hub needs; those before it are gone."""
+        """Return the token of a new service account with the permissions of a hub; earlier accounts are deleted."""
         name, home = f"hub-{next(self.numbers)}", "/api/v1/namespaces/default/serviceaccounts"
         self.request(self.workload, "POST", home, {"metadata": {"name": name}})
         subject = {"kind": "ServiceAccount", "namespace": "default", "name": name}

@@ -29,7 +29,7 @@ _LOOP_TURNS = 5
 
 @contextmanager
 def in_thread(serve: Callable[[], AbstractAsyncContextManager[T]]) -> Iterator[T]:
-    """Have `serve` run while the context lasts; yield what it yields."""
+    """Run `serve` until the context ends; yield its value."""
     found: Future[tuple[T, asyncio.AbstractEventLoop, asyncio.Event]] = Future()
 
     async def run() -> None:
@@ -52,7 +52,7 @@ def in_thread(serve: Callable[[], AbstractAsyncContextManager[T]]) -> Iterator[T
 
 @contextmanager
 def served_over_http(serve: Callable[[], AbstractAsyncContextManager[int]]) -> Iterator[str]:
-    """Have `serve`, which yields its port, run while the context lasts; yield its address."""
+    """Run `serve`, which yields its port, until the context ends; yield its address."""
     with in_thread(serve) as port:
         yield f"http://{HOST}:{port}"
 
@@ -65,7 +65,7 @@ def a_shell_on_a_control_plane(folder: Path) -> Iterator[Shell]:
 
 
 def create_objects(shell: Shell, objects: Iterable[RawObject]) -> None:
-    """Create objects, as a person does."""
+    """Create objects with kubectl."""
     file = shell.folder / "objects.yaml"
     file.write_text("\n---\n".join(json.dumps({"apiVersion": "v1", **obj}) for obj in objects))
     shell.run(f"kubectl create -f {file.name}")

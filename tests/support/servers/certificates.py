@@ -46,7 +46,7 @@ class IssuedCertificate:
 
 
 class Authority:
-    """A certificate authority of the moment, whose certificates serve both sides."""
+    """A temporary certificate authority for servers and clients."""
 
     def __init__(self, name: str = "test authority") -> None:
         self._authority = certificate_authority.CertificateAuthority(name)

@@ -32,7 +32,7 @@ _MEGABYTE = "x" * 1_000_000
 
 
 class Bomb(StrEnum):
-    """What the server does to whoever asks it."""
+    """How the server responds."""
 
     NONE = "none"
     GZIP = "gzip"  # a small body that expands a thousand times
@@ -41,7 +41,7 @@ class Bomb(StrEnum):
     ENDLESS_PAGES = "endless-pages"  # each with another token
     ENDLESS_EMPTY_PAGES = "endless-empty-pages"
     SAME_TOKEN = "same-token"
-    LARGE_PAGES = "large-pages"  # honest ones, of large objects
+    LARGE_PAGES = "large-pages"  # valid pages of large objects
     UNDECODABLE_OBJECTS = "misfits"  # millions of objects that are none
     DEEP = "deep"  # JSON that is nested without an end
     ENDLESS_ERROR = "endless-error"  # status 500
@@ -55,7 +55,7 @@ class Bomb(StrEnum):
     HEAVY = "heavy"  # a list within the limits of one cluster: 40 nodes, each with labels of a megabyte
     HALF_LIST = "half-list"  # two pages of 3 MB, of which the second one comes when `gate` is set
     STALL = "stall"  # 3 MB of a body or a line, and then nothing
-    ORDINARY = "ordinary"  # an honest list: 50 nodes of some 10 KiB
+    ORDINARY = "ordinary"  # a valid list: 50 nodes of some 10 KiB
     UIDS = "uids"  # a watch that deletes nodes with uids of a megabyte
 
 

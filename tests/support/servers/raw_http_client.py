@@ -34,7 +34,7 @@ class RawResponse(NamedTuple):
 
 @dataclass(frozen=True)
 class RawClient:
-    """Whoever holds `token`, at the server with this address; `ca` vouches for it."""
+    """A client with `token` for the server at this address, whose certificate `ca` has signed."""
 
     server: str
     ca: bytes
@@ -70,7 +70,7 @@ class RawClient:
             socket.create_connection((address.hostname, address.port), timeout=_TIMEOUT_SECONDS) as plain,
             tls.wrap_socket(plain, server_hostname=address.hostname) as connection,
         ):
-            with suppress(OSError):  # it may hang up before it has heard all
+            with suppress(OSError):  # the server may close the connection before it has read everything
                 for piece in pieces:
                     connection.sendall(piece)
             return _read_response(connection, has_body=has_body)

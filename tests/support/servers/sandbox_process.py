@@ -42,7 +42,7 @@ class SandboxProcess:
 
     @property
     def kubeconfig(self) -> Path:
-        """The file that it said it wrote."""
+        """The kubeconfig file that it printed."""
         return Path(next(line.split()[-1] for line in self.output_lines if line.startswith("Kubeconfig")))
 
     def wait_for_line(self, part: str) -> str:
@@ -62,7 +62,7 @@ class SandboxProcess:
 
     @asynccontextmanager
     async def client(self) -> AsyncIterator[Client]:
-        """Yield a client that finds its way as any other does: by the kubeconfig."""
+        """Yield a client from the kubeconfig."""
         clock = RealClock()
         connection = config.load(kubeconfig=str(self.kubeconfig), context="sandbox", clock=clock)
         client = Client(HttpTransport(connection, clock=clock), clock=clock, random=random.Random(1))
@@ -79,7 +79,7 @@ class SandboxProcess:
 
 
 def a_scenario_without_timeline(folder: Path) -> str:
-    """Return a file with the default scenario in which nothing happens by itself: hours may pass in seconds."""
+    """Return a file with the default scenario without its timeline, so that hours can pass in seconds."""
     whole = resources.files("haulout_sandbox.scenarios").joinpath("default.yaml").read_text()
     file = folder / "quiet.yaml"
     file.write_text(whole.partition("\ntimeline:")[0] + "\n")
@@ -93,7 +93,7 @@ def names_in(folder: Path) -> list[str]:
 
 @contextmanager
 def running_sandbox(home: Path, *args: str) -> Iterator[SandboxProcess]:
-    """Have a sandbox that is there."""
+    """Run a sandbox until the context ends."""
     running = SandboxProcess(home, *args)
     try:
         running.wait_for_line("Ready after")

@@ -12,7 +12,7 @@ Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], object]
 
 @dataclass
 class ReceivedMail:
-    """A letter that was taken, and how it came."""
+    """A received mail, and its connection."""
 
     sender: str
     recipients: list[str]
@@ -23,7 +23,7 @@ class ReceivedMail:
 
 @dataclass
 class SmtpServer:
-    """Takes letters. `replies` are said instead of the usual, by the first word of what was said to it."""
+    """Receives mail. `replies` replace the usual replies, by SMTP command."""
 
     tls: ssl.SSLContext | None = None
     offers_auth: bool = False
@@ -34,7 +34,7 @@ class SmtpServer:
 
     @asynccontextmanager
     async def serving(self) -> AsyncIterator[str]:
-        """Serve, and return where."""
+        """Serve, and return the address."""
         async with serve_connections(self.serve) as address:
             yield address
 
@@ -55,7 +55,7 @@ class _Session:
         self._challenged = False
 
     async def handle_command(self) -> bool:
-        """Hear one command and answer it; return whether to go on."""
+        """Answer one command; return whether to continue."""
         line = (await self._reader.readline()).decode().rstrip("\r\n")
         if not line:
             return False
@@ -118,7 +118,7 @@ class _Session:
 
 @asynccontextmanager
 async def serve_connections(handler: Handler, *, tls: ssl.SSLContext | None = None) -> AsyncIterator[str]:
-    """Serve connections by `handler`, and return where: `127.0.0.1:port`."""
+    """Serve connections with `handler`, and return the address: `127.0.0.1:port`."""
     writers: set[asyncio.StreamWriter] = set()
     tasks: set[asyncio.Task[None] | None] = set()
 

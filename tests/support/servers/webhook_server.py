@@ -25,7 +25,7 @@ Behaviour = Callable[[JsonObject], JsonObject]
 
 
 class WebhookServer:
-    """A webhook for every path; those that were not told anything allow everything."""
+    """A webhook for every path; without a behaviour it allows everything."""
 
     def __init__(self, *, port: int, authority: Authority) -> None:
         self.port = port
@@ -34,7 +34,7 @@ class WebhookServer:
         self._behaviours: dict[str, Behaviour] = {}
 
     def set_behaviour(self, path: str, behaviour: Behaviour) -> None:
-        """Answer requests for `path` so."""
+        """Set the behaviour for `path`."""
         self._behaviours[path] = behaviour
 
     def client_config(self, path: str, *, authority: Authority | None = None) -> JsonObject:
@@ -74,14 +74,14 @@ async def a_webhook_server(
         server.port = runner.addresses[0][1]
         yield server
     finally:
-        for connection in listener.connections:  # an API server keeps them open for its next question
+        for connection in listener.connections:  # an API server keeps them open for its next request
             if connection.transport is not None:
                 connection.transport.abort()
         await runner.cleanup()
         await RealClock().sleep(timedelta())  # the loop closes them in its next turn
 
 
-# What webhooks do
+# Behaviours
 
 
 def allows(_: JsonObject) -> JsonObject:
@@ -108,8 +108,8 @@ def a_webhook_entry(
     client_config: JsonObject, *rules: JsonObject, name: str = "guard.example.com", **more: Any
 ) -> JsonObject:
     """Return one webhook of a configuration."""
-    usual = {"sideEffects": "None", "admissionReviewVersions": ["v1"]}
-    return {"name": name, "clientConfig": client_config, "rules": list(rules)} | usual | more
+    defaults = {"sideEffects": "None", "admissionReviewVersions": ["v1"]}
+    return {"name": name, "clientConfig": client_config, "rules": list(rules)} | defaults | more
 
 
 def a_webhook_configuration(name: str, *hooks: JsonObject) -> JsonObject:

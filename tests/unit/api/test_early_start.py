@@ -1,4 +1,4 @@
-"""What is written down when a source was told to begin early, also when somebody else wrote it."""
+"""The annotation that records the request for an early start, also when another client wrote it."""
 
 from datetime import UTC, datetime
 
@@ -28,7 +28,7 @@ def a_notice(annotation: str) -> MaintenanceNotice:
 @pytest.mark.parametrize(
     "written", ["", "{", "[]", '{"answer": "Maybe"}', '{"x": ' + "[" * 100_000, '{"said": "\ud800"}']
 )
-def test_what_makes_no_sense_was_written_by_nobody(written: str) -> None:
+def test_malformed_early_start_annotation_is_ignored(written: str) -> None:
     assert early_start_of(a_notice(written)) is None
     assert not may_have_started(a_notice(written))
 
@@ -37,11 +37,11 @@ def test_what_makes_no_sense_was_written_by_nobody(written: str) -> None:
     ("answer", "may"),
     [(EarlyStartAnswer.REQUESTED, True), (EarlyStartAnswer.ACCEPTED, True), (EarlyStartAnswer.REFUSED, False)],
 )
-def test_it_may_have_begun_unless_the_source_said_no(answer: EarlyStartAnswer, *, may: bool) -> None:
+def test_maintenance_may_have_started_unless_the_source_refused(answer: EarlyStartAnswer, *, may: bool) -> None:
     early = EarlyStart(start=START, answer=answer)
     assert may_have_started(a_notice(early.metadata_patch["annotations"][EARLY_START_ANNOTATION])) is may
 
 
-def test_what_was_said_of_another_start_says_nothing_of_this_one() -> None:
+def test_early_start_answer_for_another_start_is_ignored() -> None:
     early = EarlyStart(start=START.replace(hour=8), answer=EarlyStartAnswer.ACCEPTED)
     assert not may_have_started(a_notice(early.metadata_patch["annotations"][EARLY_START_ANNOTATION]))

@@ -1,4 +1,4 @@
-"""The annotation by which a person keeps maintenance off a node: what may be typed, and what comes of it."""
+"""The annotation that puts a node on hold: the accepted formats and the resulting hold."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -34,14 +34,14 @@ UNTIL = datetime(2026, 12, 1, 3, tzinfo=UTC)
         ("two\nlines\tand\x0b more", Hold(reason="two lines and more")),
     ],
 )
-def test_what_is_typed_is_understood_or_held_for_ever(text: str, hold: Hold) -> None:
+def test_hold_annotation_is_parsed_or_holds_without_expiry(text: str, hold: Hold) -> None:
     found = parse(text)
     assert (found.by, found.reason, found.until) == (hold.by, hold.reason, hold.until)
     assert bool(found.problem) is bool(hold.problem)
 
 
 @pytest.mark.parametrize(
-    ("text", "words"),
+    ("text", "description"),
     [
         ("", "held"),
         ("migration", "held: migration"),
@@ -59,8 +59,8 @@ def test_what_is_typed_is_understood_or_held_for_ever(text: str, hold: Hold) -> 
         ),
     ],
 )
-def test_the_words_say_who_why_until_when_and_what_was_expected(text: str, words: str) -> None:
-    assert str(parse(text)) == words
+def test_hold_text_names_author_reason_expiry_and_problem(text: str, description: str) -> None:
+    assert str(parse(text)) == description
 
 
 @given(
@@ -68,7 +68,7 @@ def test_the_words_say_who_why_until_when_and_what_was_expected(text: str, words
     by=st.text(max_size=20),
     until=st.none() | st.datetimes(datetime(1970, 1, 1), datetime(9000, 1, 1), timezones=st.just(UTC)),  # noqa: DTZ001
 )
-def test_what_is_written_is_read_again(reason: str, by: str, until: datetime | None) -> None:
+def test_formatted_hold_annotation_parses_to_the_same_hold(reason: str, by: str, until: datetime | None) -> None:
     found = parse(format_annotation(reason=reason, by=by, until=until))
     assert found.until == (until.replace(microsecond=0) if until else None)
     assert found.reason == " ".join(reason.split())
@@ -76,14 +76,14 @@ def test_what_is_written_is_read_again(reason: str, by: str, until: datetime | N
 
 
 @given(st.text())
-def test_whatever_is_typed_holds_and_is_one_line_of_bounded_length(text: str) -> None:
+def test_any_hold_annotation_holds_and_has_a_short_one_line_text(text: str) -> None:
     found = str(parse(text))
     assert found.startswith("held")
     assert "\n" not in found
     assert len(found) < 800
 
 
-def test_a_hold_is_over_at_its_time_and_not_before() -> None:
+def test_hold_expires_exactly_at_until() -> None:
     node = Node(metadata=ObjectMeta(name="n1", annotations={ANNOTATION: format_annotation(until=UNTIL)}))
     assert active_hold(node, now=UNTIL - timedelta(microseconds=1)) == Hold(until=UNTIL)
     assert active_hold(node, now=UNTIL) is None

@@ -1,4 +1,4 @@
-"""What a record holds: nothing twice, nothing left out, and not too much."""
+"""The entries of a MaintenanceRecord: without duplicates, without omissions and bounded in size."""
 
 import itertools
 from dataclasses import replace
@@ -62,7 +62,7 @@ def state_changes(content: RecordContent) -> list[tuple[str, str]]:
     return [(entry.from_, entry.to) for entry in content.entries]
 
 
-# The same is the same
+# Duplicates
 
 
 def test_a_repeated_entry_is_the_same_entry() -> None:
@@ -71,19 +71,19 @@ def test_a_repeated_entry_is_the_same_entry() -> None:
     assert add_entries(RecordContent(), [a_transition(0), a_transition(0)]) == once
 
 
-def test_what_two_have_to_tell_of_the_same_transition_is_one_entry() -> None:
-    """The time and the state make it the same, whatever words they have for it."""
+def test_two_reports_of_the_same_transition_are_one_entry() -> None:
+    """Time and state identify the transition, not the reason."""
     assert len(add_entries(RecordContent(), [a_transition(0, why="one"), a_transition(0, why="another")]).entries) == 1
 
 
-def test_an_entry_that_has_given_way_to_newer_ones_does_not_come_back() -> None:
+def test_pruned_entry_is_not_added_again() -> None:
     full = add_entries(RecordContent(), map(a_transition, range(MAX_ENTRIES + 5)))
     assert add_entries(full, [a_transition(1)]) is full
     alone = RecordContent((), 1, {OS: LastState(state=REQUIRED, since=at(0))})
     assert add_entries(alone, [a_transition(0)]) is alone
 
 
-def test_states_that_are_passed_at_the_same_instant_are_all_there() -> None:
+def test_transitions_at_the_same_instant_are_all_kept() -> None:
     moves = [
         NewEntry(entry=Entry(time=at(0), object=OS, from_=before, to=after, since=at(0)), initial_state=OPERATIONAL)
         for before, after in itertools.pairwise(STATES)
@@ -91,7 +91,7 @@ def test_states_that_are_passed_at_the_same_instant_are_all_there() -> None:
     assert state_changes(add_entries(RecordContent(), moves)) == [(OPERATIONAL, REQUIRED), (REQUIRED, MAINTAINED)]
 
 
-def test_what_follows_is_kept_though_the_clock_was_set_back() -> None:
+def test_later_transition_is_kept_after_the_clock_is_set_back() -> None:
     early = NewEntry(
         entry=Entry(time=at(-90), object=OS, from_=REQUIRED, to=MAINTAINED, since=at(0)), initial_state=OPERATIONAL
     )
@@ -102,27 +102,27 @@ def test_what_follows_is_kept_though_the_clock_was_set_back() -> None:
 
 
 @given(st.lists(st.integers(-120, 120), min_size=30, max_size=30), st.integers(1, 5))
-def test_whatever_clocks_say_each_transition_is_there_once_and_in_order(steps: list[int], batch: int) -> None:
-    """Each is told twice, as by a writer that heard no answer."""
-    notes = []
+def test_transitions_are_kept_once_and_in_order_for_any_clock_skew(steps: list[int], batch: int) -> None:
+    """Each is recorded twice, as by a writer that received no response."""
+    new_entries = []
     last = at(0)
     for number, step in enumerate(steps):
         time = at(number + step) + timedelta(microseconds=number)  # no two changes are made at the same instant
         entry = Entry(
             time=time, object=OS, from_=STATES[number % 3], to=STATES[(number + 1) % 3], since=last if number else None
         )
-        notes.append(NewEntry(entry=entry, initial_state=OPERATIONAL))
+        new_entries.append(NewEntry(entry=entry, initial_state=OPERATIONAL))
         last = time
     content = RecordContent()
-    for first in range(0, len(notes), batch):
+    for first in range(0, len(new_entries), batch):
         for _ in range(2):
-            content = add_entries(content, notes[first : first + batch])
-    assert state_changes(content) == [(new_entry.entry.from_, new_entry.entry.to) for new_entry in notes]
-    assert add_entries(content, notes) is content
+            content = add_entries(content, new_entries[first : first + batch])
+    assert state_changes(content) == [(new_entry.entry.from_, new_entry.entry.to) for new_entry in new_entries]
+    assert add_entries(content, new_entries) is content
 
 
 @given(st.lists(st.integers(-120, 120), min_size=12, max_size=12))
-def test_whatever_clocks_say_an_order_that_has_ended_is_ended(steps: list[int]) -> None:
+def test_ended_node_maintenances_stay_ended_for_any_clock_skew(steps: list[int]) -> None:
     content = RecordContent()
     for number in range(4):
         for place, state in enumerate(("Running", "Succeeded", "Ended")):
@@ -131,7 +131,7 @@ def test_whatever_clocks_say_an_order_that_has_ended_is_ended(steps: list[int]) 
     assert state_changes(content) == [("", "Running"), ("Running", "Succeeded"), ("Succeeded", "Ended")] * 4
 
 
-def test_changes_are_numbered_by_the_object_and_a_number_that_is_skipped_is_a_gap() -> None:
+def test_skipped_change_number_of_an_object_is_recorded_as_a_gap() -> None:
     def change(number: int, state: str) -> NewEntry:
         entry = Entry(time=at(-number), object=NODE_MAINTENANCE, to=state, instance="u", number=number)
         return NewEntry(entry=entry, is_state_claim=True)
@@ -144,7 +144,7 @@ def test_changes_are_numbered_by_the_object_and_a_number_that_is_skipped_is_a_ga
     assert "2 changes of NodeMaintenance/patch are missing" in content.entries[1].reason
 
 
-def test_a_record_of_an_older_version_goes_on() -> None:
+def test_record_of_an_older_version_is_continued() -> None:
     """It has neither instances nor numbers."""
     old = RecordContent(
         (Entry(time=at(0), object=NODE_MAINTENANCE, to="Running"),),
@@ -158,17 +158,17 @@ def test_a_record_of_an_older_version_goes_on() -> None:
     ]
 
 
-def test_rounds_that_nobody_wrote_down_are_a_gap() -> None:
+def test_unrecorded_cycles_are_recorded_as_a_gap() -> None:
     content = add_entries(add_entries(RecordContent(), [a_transition(0)]), [a_claim(REQUIRED, 9)])
     assert [entry.is_gap for entry in content.entries] == [False, True, False]
     assert "changes of profile/os are missing between" in content.entries[1].reason
     assert add_entries(content, [a_claim(REQUIRED, 9)]) is content
 
 
-# Nothing is left out
+# Gaps
 
 
-def test_a_transition_that_nobody_wrote_down_is_completed_by_the_next() -> None:
+def test_missing_transition_is_reconstructed_from_the_next() -> None:
     content = add_entries(add_entries(RecordContent(), [a_transition(0)]), [a_transition(2)])
     assert state_changes(content) == [(OPERATIONAL, REQUIRED), (REQUIRED, MAINTAINED), (MAINTAINED, OPERATIONAL)]
     assert content.entries[1].reason == RECONSTRUCTED_REASON
@@ -176,7 +176,7 @@ def test_a_transition_that_nobody_wrote_down_is_completed_by_the_next() -> None:
     assert content.total == 3
 
 
-def test_a_history_that_begins_in_the_middle_says_so() -> None:
+def test_history_that_starts_in_the_middle_is_completed_from_the_initial_state() -> None:
     assert state_changes(add_entries(RecordContent(), [a_transition(1)])) == [
         (OPERATIONAL, REQUIRED),
         (REQUIRED, MAINTAINED),
@@ -188,25 +188,25 @@ def test_the_first_state_of_a_profile_is_no_transition() -> None:
     assert state_changes(add_entries(RecordContent(), [a_transition(0)])) == [(OPERATIONAL, REQUIRED)]
 
 
-def test_a_claim_is_an_entry_only_if_nobody_wrote_that_down() -> None:
-    told = add_entries(RecordContent(), [a_transition(0)])
-    assert add_entries(told, [a_claim(REQUIRED, 0)]) is told
-    missed = add_entries(told, [a_claim(MAINTAINED, 7)])
+def test_state_claim_is_an_entry_only_if_the_transition_is_not_recorded() -> None:
+    recorded = add_entries(RecordContent(), [a_transition(0)])
+    assert add_entries(recorded, [a_claim(REQUIRED, 0)]) is recorded
+    missed = add_entries(recorded, [a_claim(MAINTAINED, 7)])
     assert missed.entries[-1] == Entry(time=at(7), object=OS, from_=REQUIRED, to=MAINTAINED, since=at(0))
 
 
-def test_a_claim_from_an_old_copy_adds_nothing() -> None:
-    told = add_entries(RecordContent(), [a_transition(0), a_transition(1)])
-    assert add_entries(told, [a_claim(REQUIRED, 0)]) is told
+def test_state_claim_from_a_stale_object_adds_no_entry() -> None:
+    recorded = add_entries(RecordContent(), [a_transition(0), a_transition(1)])
+    assert add_entries(recorded, [a_claim(REQUIRED, 0)]) is recorded
 
 
-def test_a_claim_and_the_transition_that_it_knows_of_are_one_entry() -> None:
+def test_state_claim_and_its_transition_are_one_entry() -> None:
     claimed = add_entries(RecordContent(), [a_claim(REQUIRED, 0)])
     assert add_entries(claimed, [a_transition(0)]) is claimed
 
 
 @pytest.mark.parametrize("born", [60, -60], ids=["later", "after a clock was set back"])
-def test_an_order_that_comes_again_under_the_same_name_is_another_one(born: float) -> None:
+def test_recreated_node_maintenance_of_the_same_name_is_a_separate_instance(born: float) -> None:
     first = [a_node_maintenance("Running", 0), a_node_maintenance("Succeeded", 5), a_node_maintenance("Ended", 6)]
     again = [a_node_maintenance("Running", born, created_at=born)]
     content = add_entries(RecordContent(), first + again)
@@ -218,7 +218,7 @@ def test_an_order_that_comes_again_under_the_same_name_is_another_one(born: floa
     ]
 
 
-def test_an_order_that_vanished_unseen_has_ended_when_another_takes_its_name() -> None:
+def test_unobserved_end_is_reconstructed_when_a_node_maintenance_is_recreated() -> None:
     content = add_entries(
         RecordContent(), [a_node_maintenance("Running", 0), a_node_maintenance("Running", 60, created_at=60)]
     )
@@ -227,57 +227,57 @@ def test_an_order_that_vanished_unseen_has_ended_when_another_takes_its_name() -
     assert (end.reason, end.reconstructed, end.instance) == (ENDED_UNOBSERVED_REASON, True, "uid-0")
 
 
-def test_an_order_that_has_ended_does_not_come_back_from_an_old_copy() -> None:
+def test_ended_node_maintenance_is_not_restored_from_a_stale_object() -> None:
     ended = add_entries(
         RecordContent(),
         [a_node_maintenance("Running", 0), a_node_maintenance("Succeeded", 5), a_node_maintenance("Ended", 6)],
     )
-    forgotten = replace(ended, entries=(), past=())
-    for told in (ended, forgotten):
-        assert add_entries(told, [a_node_maintenance("Running", 0), a_node_maintenance("Succeeded", 5)]) is told
+    pruned = replace(ended, entries=(), past=())
+    for content in (ended, pruned):
+        assert add_entries(content, [a_node_maintenance("Running", 0), a_node_maintenance("Succeeded", 5)]) is content
 
 
-def test_an_order_whose_beginning_nobody_wrote_down_is_completed() -> None:
+def test_missing_start_of_a_node_maintenance_is_reconstructed() -> None:
     content = add_entries(RecordContent(), [a_node_maintenance("Succeeded", 5)])
     assert state_changes(content) == [("", "Running"), ("Running", "Succeeded")]
     assert content.entries[1].since == at(0)
 
 
-def test_things_do_not_disturb_each_other() -> None:
+def test_records_of_different_subjects_are_independent() -> None:
     content = add_entries(
         RecordContent(), [a_transition(0), a_transition(0, what="profile/gpu"), a_node_maintenance("Running", 1)]
     )
     assert set(content.last_states) == {OS, "profile/gpu", NODE_MAINTENANCE}
 
 
-def test_what_happens_in_between_changes_no_state() -> None:
+def test_drain_entries_do_not_change_the_state() -> None:
     drain = NewEntry(entry=Entry(time=at(0.5), object=OS, result="Drained", drain=DrainFacts(seconds=3.5, pods=2)))
     content = add_entries(RecordContent(), [a_transition(0), drain, a_transition(1)])
     assert state_changes(content) == [(OPERATIONAL, REQUIRED), ("", ""), (REQUIRED, MAINTAINED)]
 
 
 @given(st.sets(st.integers(0, 40)))
-def test_whichever_transitions_are_lost_no_two_entries_leave_a_gap(lost: set[int]) -> None:
+def test_entries_are_continuous_whichever_transitions_are_lost(lost: set[int]) -> None:
     content = RecordContent()
     for number in range(42):
         if number not in lost or number == 41:
             content = add_entries(content, [a_transition(number)])
-        elif number - 1 not in lost and number:  # a successor that sees where it stands
+        elif number - 1 not in lost and number:  # a successor that observes the current state
             content = add_entries(content, [a_claim(STATES[number % 3], number - 1)])
-    stands = OPERATIONAL
+    state = OPERATIONAL
     is_after_gap = False
     for entry in content.entries:
         if entry.to:
-            assert entry.from_ == stands or is_after_gap
-            stands = entry.to
+            assert entry.from_ == state or is_after_gap
+            state = entry.to
         is_after_gap = entry.is_gap
     assert content.entries[-1].key == a_transition(41).entry.key
 
 
-# Not too much
+# Limits
 
 
-def test_the_oldest_go_first_and_the_number_of_all_is_known() -> None:
+def test_oldest_entries_are_pruned_first_and_the_total_is_kept() -> None:
     content = add_entries(RecordContent(), map(a_transition, range(MAX_ENTRIES + 7)))
     assert len(content.entries) == MAX_ENTRIES
     assert content.total == MAX_ENTRIES + 7
@@ -285,41 +285,43 @@ def test_the_oldest_go_first_and_the_number_of_all_is_known() -> None:
     assert len(content.past) == 7
 
 
-def test_what_is_remembered_of_entries_that_have_given_way_is_bounded() -> None:
+def test_number_of_digests_of_pruned_entries_is_bounded() -> None:
     content = add_entries(RecordContent(), map(a_transition, range(MAX_ENTRIES + MAX_DIGESTS + 10)))
     assert len(content.past) == MAX_DIGESTS
 
 
-def test_long_entries_make_it_fewer() -> None:
+def test_record_with_long_entries_keeps_fewer_entries() -> None:
     content = add_entries(RecordContent(), (a_transition(number, why="é" * 2_000) for number in range(MAX_ENTRIES)))
     assert len(msgspec.json.encode(content.entries)) <= MAX_BYTES
     assert 10 < len(content.entries) < MAX_ENTRIES
     assert all(entry.reason.endswith("…") for entry in content.entries)
 
 
-def test_texts_are_one_line() -> None:
+def test_entry_texts_are_one_line() -> None:
     (entry,) = add_entries(RecordContent(), [a_transition(0, why="line\n  breaks\tand\r\nmore")]).entries
     assert entry.reason == "line breaks and more"
 
 
-def test_names_that_come_and_go_do_not_fill_the_annotation() -> None:
-    notes = [
+def test_last_states_annotation_is_bounded_for_many_names() -> None:
+    new_entries = [
         NewEntry(entry=Entry(time=at(number), object=f"NodeMaintenance/{number}", to="Ended")) for number in range(200)
     ]
-    standing = add_entries(RecordContent(), notes).last_states
-    assert len(standing) == 50
-    assert "NodeMaintenance/199" in standing
-    assert len(encode_last_states(standing)) < 10_000
+    last_states = add_entries(RecordContent(), new_entries).last_states
+    assert len(last_states) == 50
+    assert "NodeMaintenance/199" in last_states
+    assert len(encode_last_states(last_states)) < 10_000
 
 
-# What others made of it
+# Annotations that others have written
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{", '{"profile/os": 1}', '{"profile/os": {"state": "x"}}', "null"])
-def test_an_annotation_that_somebody_wrote_over_counts_for_nothing(text: str) -> None:
+def test_malformed_last_states_annotation_is_ignored(text: str) -> None:
     assert decode_last_states({maintenancerecord.LAST_STATES_ANNOTATION: text}) == {}
 
 
-def test_where_things_stand_survives_the_wire() -> None:
-    standing = {OS: LastState(state=REQUIRED, since=at(0.001))}
-    assert decode_last_states({maintenancerecord.LAST_STATES_ANNOTATION: encode_last_states(standing)}) == standing
+def test_encoded_last_states_decode_to_the_same_value() -> None:
+    last_states = {OS: LastState(state=REQUIRED, since=at(0.001))}
+    assert (
+        decode_last_states({maintenancerecord.LAST_STATES_ANNOTATION: encode_last_states(last_states)}) == last_states
+    )

@@ -1,4 +1,4 @@
-"""The definition has all that the Node Maintenance Operator's has, unchanged; its policy is the one that is read."""
+"""The CRD keeps all fields of the Node Maintenance Operator unchanged; its drain policy schema matches the parser."""
 
 import re
 from collections.abc import Iterator
@@ -57,7 +57,7 @@ properties:
 
 
 def differences(before: Any, now: Any, path: str = "") -> Iterator[str]:
-    """Yield what of `before` is not in `now`; new properties and descriptions are no difference."""
+    """Yield the differences of `now` from `before`; new properties and descriptions are no difference."""
     if not isinstance(before, dict):
         if before != now:
             yield f"{path}: {before} became {now}"
@@ -71,15 +71,15 @@ def differences(before: Any, now: Any, path: str = "") -> Iterator[str]:
         yield from (f"{path}.{key} is new" for key in now if key not in {*before, "description"})
 
 
-def test_all_that_was_there_is_there_and_means_the_same() -> None:
-    """Only the status of an object that nobody has looked at has a default, and none of a field that was there."""
+def test_schema_keeps_all_fields_of_the_node_maintenance_operator() -> None:
+    """Only the status of an object without an observed generation has a default, and no existing field has one."""
     assert list(differences(BEFORE, SCHEMA)) == [".properties.status.default is new"]
     new = SCHEMA["properties"]["status"]["default"]
     assert new == {"observedGeneration": NO_OBSERVED_GENERATION}
     assert not new.keys() & BEFORE["properties"]["status"]["properties"].keys()
 
 
-def test_names_are_the_same() -> None:
+def test_crd_names_are_those_of_the_node_maintenance_operator() -> None:
     assert CRD["metadata"]["name"] == "nodemaintenances.nodemaintenance.medik8s.io"
     spec = CRD["spec"]
     assert (spec["group"], spec["scope"]) == ("nodemaintenance.medik8s.io", "Cluster")
@@ -99,7 +99,7 @@ def test_names_are_the_same() -> None:
     )
 
 
-def test_a_server_takes_it() -> None:
+def test_crd_is_accepted_by_the_api_server() -> None:
     assert crds.validation_causes(CRD) == []
 
 
@@ -107,7 +107,7 @@ def test_a_server_takes_it() -> None:
 
 
 def known_keys(path: tuple[str, ...]) -> set[str]:
-    """Return the keys that the reader of policies knows at `path`, as it tells whoever writes another."""
+    """Return the keys that the policy parser accepts at `path`, from its error for an unknown key."""
     data: Any = {"?": 1} if path != ("rules",) else {"?": 1, "name": "a"}
     for key in reversed(path):
         data = {key: [data] if key == "rules" else data}
@@ -119,7 +119,7 @@ def known_keys(path: tuple[str, ...]) -> set[str]:
 
 
 @pytest.mark.parametrize("path", [(), ("order",), ("rules",)], ids=["policy", "order", "rules"])
-def test_the_schema_has_the_keys_that_are_read_and_no_others(path: tuple[str, ...]) -> None:
+def test_drain_policy_schema_has_exactly_the_keys_that_the_parser_reads(path: tuple[str, ...]) -> None:
     schema = SCHEMA["properties"]["spec"]["properties"]["drain"]
     for key in path:
         schema = schema["properties"][key]
@@ -128,21 +128,21 @@ def test_the_schema_has_the_keys_that_are_read_and_no_others(path: tuple[str, ..
 
 
 @pytest.mark.parametrize("text", ["90s", "1h30m", "1.5h", "100ms", "2m0s", "1h1m1s"])
-def test_durations_pass_both(text: str) -> None:
+def test_durations_are_accepted_by_schema_and_parser(text: str) -> None:
     pattern = SCHEMA["properties"]["spec"]["properties"]["drain"]["properties"]["timeout"]["pattern"]
     assert re.search(pattern, text)
     assert policy_parser.parse_policy({"timeout": text}).timeout
 
 
 @pytest.mark.parametrize("text", ["", "1", "-5s", "5 s", "abc", "1d", "s"])
-def test_what_is_no_duration_passes_neither(text: str) -> None:
+def test_malformed_durations_are_rejected_by_schema_and_parser(text: str) -> None:
     pattern = SCHEMA["properties"]["spec"]["properties"]["drain"]["properties"]["timeout"]["pattern"]
     assert not re.search(pattern, text)
     with pytest.raises(PolicyError):
         policy_parser.parse_policy({"timeout": text})
 
 
-# What we read and write
+# The structs that we read and write
 
 
 def fields_of(model: type[Base]) -> set[str]:
@@ -154,7 +154,7 @@ def test_each_field_that_is_read_or_written_is_in_the_schema(model: type[Base], 
     assert fields_of(model) == set(SCHEMA["properties"][section]["properties"])
 
 
-def test_the_structs_within_the_status_fit_as_well() -> None:
+def test_nested_status_structs_match_the_schema() -> None:
     status = SCHEMA["properties"]["status"]["properties"]
     types = {field.encode_name: field.type for field in msgspec.structs.fields(NodeMaintenanceStatus)}
     assert {"conditions", "blockers", "drain", "pendingPodsRefs"} <= set(types)
@@ -163,6 +163,6 @@ def test_the_structs_within_the_status_fit_as_well() -> None:
     assert fields_of(types["drain"].__args__[0]) == set(status["drain"]["properties"])
 
 
-def test_an_object_without_a_spec_can_be_read() -> None:
-    """The schema lets it pass."""
+def test_node_maintenance_without_a_spec_can_be_decoded() -> None:
+    """The schema accepts it."""
     assert msgspec.json.decode(b'{"metadata": {"name": "x"}}', type=NodeMaintenance).node == ""

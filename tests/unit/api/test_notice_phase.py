@@ -1,4 +1,4 @@
-"""How a notice stands at an instant."""
+"""The phase of a notice at an instant."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -21,23 +21,23 @@ def after(start: timedelta) -> datetime:
         pytest.param("", timedelta(days=-2), NoticePhase.PLANNED, id="two days ahead"),
         pytest.param("", -LEAD - timedelta(seconds=1), NoticePhase.PLANNED, id="a second before it is due"),
         pytest.param("", -LEAD, NoticePhase.DUE, id="exactly a quarter of an hour ahead"),
-        pytest.param("", timedelta(0), NoticePhase.ACTIVE, id="the clock alone begins it"),
-        pytest.param("", timedelta(hours=2), NoticePhase.COMPLETED, id="the clock alone ends it"),
+        pytest.param("", timedelta(0), NoticePhase.ACTIVE, id="starts by the clock alone"),
+        pytest.param("", timedelta(hours=2), NoticePhase.COMPLETED, id="ends by the clock alone"),
         pytest.param(NoticeStage.SCHEDULED, timedelta(days=-2), NoticePhase.PLANNED, id="scheduled ahead"),
         pytest.param(
-            NoticeStage.SCHEDULED, timedelta(minutes=30), NoticePhase.DUE, id="who tells has not told of its beginning"
+            NoticeStage.SCHEDULED, timedelta(minutes=30), NoticePhase.DUE, id="source has not reported the start"
         ),
         pytest.param(
-            NoticeStage.SCHEDULED, timedelta(hours=2), NoticePhase.MISSED, id="its time is over and nobody told"
+            NoticeStage.SCHEDULED, timedelta(hours=2), NoticePhase.MISSED, id="end has passed without a report"
         ),
-        pytest.param(NoticeStage.STARTED, timedelta(days=-2), NoticePhase.ACTIVE, id="begun early"),
-        pytest.param(NoticeStage.STARTED, timedelta(hours=3), NoticePhase.ACTIVE, id="takes longer than was said"),
+        pytest.param(NoticeStage.STARTED, timedelta(days=-2), NoticePhase.ACTIVE, id="started early"),
+        pytest.param(NoticeStage.STARTED, timedelta(hours=3), NoticePhase.ACTIVE, id="takes longer than planned"),
         pytest.param(NoticeStage.FAILED, timedelta(hours=3), NoticePhase.ACTIVE, id="failed"),
         pytest.param(NoticeStage.ENDED, timedelta(days=-2), NoticePhase.COMPLETED, id="ended early"),
         pytest.param(NoticeStage.CANCELLED, timedelta(minutes=1), NoticePhase.CANCELLED, id="cancelled"),
     ],
 )
-def test_how_it_stands(stage: str, since_start: timedelta, phase: NoticePhase) -> None:
+def test_notice_phase_follows_from_stage_and_times(stage: str, since_start: timedelta, phase: NoticePhase) -> None:
     found = phase_at(MaintenanceNoticeSpec(stage=stage, start=START, end=END), now=after(since_start), lead=LEAD)
     assert found.phase is phase
     assert found.message
@@ -46,7 +46,7 @@ def test_how_it_stands(stage: str, since_start: timedelta, phase: NoticePhase) -
 @pytest.mark.parametrize("stage", ["", *NoticeStage])
 @pytest.mark.parametrize("end", [None, END])
 @pytest.mark.parametrize("start", [None, START])
-def test_it_changes_when_it_says_and_not_before(stage: str, start: datetime | None, end: datetime | None) -> None:
+def test_notice_phase_changes_exactly_at_until(stage: str, start: datetime | None, end: datetime | None) -> None:
     spec = MaintenanceNoticeSpec(stage=stage, start=start, end=end)
     now = START - timedelta(days=1)
     for _ in range(5):
@@ -61,13 +61,13 @@ def test_it_changes_when_it_says_and_not_before(stage: str, start: datetime | No
     pytest.fail("it changes for ever")
 
 
-def test_without_a_start_it_is_due_at_once() -> None:
+def test_notice_without_a_start_is_due_at_once() -> None:
     assert phase_at(MaintenanceNoticeSpec(stage=NoticeStage.SCHEDULED), now=START).phase is NoticePhase.DUE
     assert drain_at(MaintenanceNoticeSpec(), lead=LEAD) is None
     assert drain_at(MaintenanceNoticeSpec(start=START), lead=LEAD) == START - LEAD
 
 
-def test_a_start_in_the_year_one_is_no_trouble() -> None:
+def test_notice_with_a_start_in_year_one_is_active() -> None:
     spec = MaintenanceNoticeSpec(start=datetime(1, 1, 1, tzinfo=UTC))
     assert phase_at(spec, now=START).phase is NoticePhase.ACTIVE
     assert drain_at(spec, lead=LEAD) == spec.start

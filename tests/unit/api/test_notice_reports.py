@@ -1,4 +1,4 @@
-"""Reports about a maintenance: in any order, any number of times, the same comes out."""
+"""Reports about a maintenance merge to the same notice in any order and with any repetition."""
 
 import hashlib
 import re
@@ -45,42 +45,46 @@ def report(stage: NoticeStage = NoticeStage.SCHEDULED, *, at: int = 0, start: in
     return NoticeReport(source="oci", notice_id="e1", at=NOON + timedelta(minutes=at), stage=stage, plan=plan)
 
 
-@given(st.lists(REPORTS, max_size=6).flatmap(lambda said: st.tuples(st.just(said), st.permutations(said + said[:3]))))
-def test_the_order_and_the_number_of_reports_do_not_matter(
+@given(
+    st.lists(REPORTS, max_size=6).flatmap(
+        lambda reported: st.tuples(st.just(reported), st.permutations(reported + reported[:3]))
+    )
+)
+def test_merged_notice_does_not_depend_on_order_and_repetition_of_reports(
     reports: tuple[list[NoticeReport], list[NoticeReport]],
 ) -> None:
     once, shuffled = reports
     assert merged_spec(*shuffled) == merged_spec(*once)
 
 
-def test_a_maintenance_that_is_moved_is_where_it_was_moved_to_last() -> None:
+def test_rescheduled_maintenance_has_the_start_of_the_latest_report() -> None:
     first, second, third = report(at=1, start=10), report(at=2, start=40), report(at=3, start=20)
     assert merged_spec(third, first, second).start == NOON + timedelta(hours=20)
 
 
-def test_a_beginning_that_comes_in_after_the_end_changes_nothing() -> None:
+def test_late_started_report_after_the_end_is_ignored() -> None:
     assert merged_spec(report(NoticeStage.ENDED, at=9), report(NoticeStage.STARTED, at=8)).stage == NoticeStage.ENDED
 
 
-def test_an_end_is_the_end_whatever_a_late_list_says() -> None:
+def test_ended_notice_stays_ended_after_a_late_scheduled_report() -> None:
     assert (
         merged_spec(report(NoticeStage.ENDED, at=8), report(NoticeStage.SCHEDULED, at=9, start=1)).stage
         == NoticeStage.ENDED
     )
 
 
-def test_who_begins_unannounced_has_no_times() -> None:
+def test_notice_of_an_unannounced_start_has_no_times() -> None:
     spec = merged_spec(report(NoticeStage.STARTED))
     assert (spec.stage, spec.start, spec.reported_at) == (NoticeStage.STARTED, None, None)
 
 
-def test_a_report_replaces_what_a_person_wrote_about_the_same_maintenance() -> None:
+def test_report_replaces_fields_set_by_a_user() -> None:
     assert merge_report(
         MaintenanceNoticeSpec(start=NOON, kind=MaintenanceKind.FREEZE), report(start=5)
     ).start == NOON + timedelta(hours=5)
 
 
-def test_the_same_notice_has_the_same_name_and_any_id_makes_one() -> None:
+def test_object_name_is_deterministic_and_valid_for_any_id() -> None:
     assert (
         object_name("oci", "ocid1.instancemaintenanceevent.oc1.eu.abc")
         == "oci-ocid1.instancemaintenanceevent.oc1.eu.abc"
@@ -95,12 +99,12 @@ def test_the_same_notice_has_the_same_name_and_any_id_makes_one() -> None:
 
 
 @given(st.lists(REPORTS, min_size=1, max_size=6), REPORTS)
-def test_many_reports_folded_into_one_say_the_same(reports: list[NoticeReport], before: NoticeReport) -> None:
+def test_combined_reports_merge_to_the_same_notice(reports: list[NoticeReport], before: NoticeReport) -> None:
     (one,) = combine_reports(reports)
     assert merged_spec(before, one) == merged_spec(before, *reports)
 
 
-def test_reports_about_different_maintenances_stay_apart() -> None:
+def test_reports_about_different_maintenances_are_not_combined() -> None:
     others = [
         report(at=1, start=2),
         NoticeReport(source="oci", notice_id="e2", at=NOON),
@@ -112,8 +116,12 @@ def test_reports_about_different_maintenances_stay_apart() -> None:
     ]
 
 
-@given(st.lists(REPORTS, max_size=6).flatmap(lambda said: st.tuples(st.just(said), st.permutations(said + said[:3]))))
-def test_notes_come_out_the_same_too_one_by_one_or_all_at_once(
+@given(
+    st.lists(REPORTS, max_size=6).flatmap(
+        lambda reported: st.tuples(st.just(reported), st.permutations(reported + reported[:3]))
+    )
+)
+def test_annotations_do_not_depend_on_order_and_combination_of_reports(
     reports: tuple[list[NoticeReport], list[NoticeReport]],
 ) -> None:
     once, shuffled = reports

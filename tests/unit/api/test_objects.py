@@ -1,4 +1,4 @@
-"""Machines of clouds: all ways to write one of them are the same."""
+"""Provider IDs: all formats of the ID of one machine have the same key."""
 
 import pytest
 
@@ -19,7 +19,7 @@ _AZURE = "azure:///subscriptions/S/resourceGroups/RG/providers/Microsoft.Compute
         (" i-0abc\n", "i-0abc"),
     ],
 )
-def test_it_is_the_same_machine(one: str, other: str) -> None:
+def test_machine_key_is_equal_for_all_formats_of_a_provider_id(one: str, other: str) -> None:
     assert machine_key(one) == machine_key(other)
 
 
@@ -32,5 +32,5 @@ def test_it_is_the_same_machine(one: str, other: str) -> None:
         ("ocid1.instance.oc1.fra.abc", "ocid1.instance.oc1.fra.ABC"),
     ],
 )
-def test_it_is_another_machine(one: str, other: str) -> None:
+def test_machine_key_differs_for_different_machines(one: str, other: str) -> None:
     assert machine_key(one) != machine_key(other)

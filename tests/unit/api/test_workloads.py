@@ -1,4 +1,4 @@
-"""What is kept of workloads before a drain, and how little of what is read is trusted."""
+"""The record of workloads before a drain: its content, and the validation of what is read."""
 
 from typing import Any
 
@@ -37,7 +37,7 @@ def a_node(text: str | None) -> Node:
 KNOWN = {CART: a_workload("cart", available=2), REPLICAS: a_workload("cart-1", available=2, owner="cart")}
 
 
-def test_a_record_that_was_written_is_read_by_a_successor() -> None:
+def test_encoded_workload_record_decodes_to_the_same_value() -> None:
     record = workloads.record_workloads([ControlledPod("a", REPLICAS), ControlledPod("b", REPLICAS)], KNOWN.get)
     assert workloads.decode_annotation(a_node(workloads.encode_annotation(record))) == record
     assert [(it.reference, it.available, len(it.pods)) for it in record.workloads] == [(CART, 2, 2)]
@@ -51,17 +51,17 @@ def test_only_workloads_that_lost_a_pod_were_evicted() -> None:
     assert not lost.is_degraded
 
 
-def test_a_workload_that_is_gone_is_not_waited_for() -> None:
+def test_deleted_workload_is_not_awaited() -> None:
     record = workloads.record_workloads([ControlledPod("a", REPLICAS)], KNOWN.get)
     assert list(workloads.evicted_workloads(record, present=[], find=lambda _: None)) == []
 
 
 def test_pods_without_a_workload_are_not_recorded() -> None:
-    lonely = [ControlledPod("a", None), ControlledPod("b", WorkloadReference("Job", "shop/report"))]
-    assert workloads.record_workloads(lonely, KNOWN.get).workloads == ()
+    pods = [ControlledPod("a", None), ControlledPod("b", WorkloadReference("Job", "shop/report"))]
+    assert workloads.record_workloads(pods, KNOWN.get).workloads == ()
 
 
-def test_nothing_recorded_is_no_record() -> None:
+def test_missing_annotation_is_no_workload_record() -> None:
     assert workloads.decode_annotation(a_node(None)) is None
 
 
@@ -78,7 +78,7 @@ def test_nothing_recorded_is_no_record() -> None:
         f'{{"workloads": [], "more": "{"x" * MAX_BYTES}"}}',
     ],
 )
-def test_a_record_that_cannot_be_used_is_unknown_and_says_what_to_do(text: str) -> None:
+def test_malformed_workload_record_is_an_error_with_advice(text: str) -> None:
     with pytest.raises(
         InvalidWorkloadRecord,
         match=f"{WORKLOADS_ANNOTATION} is invalid .* remove it to continue without waiting for them",
@@ -86,7 +86,7 @@ def test_a_record_that_cannot_be_used_is_unknown_and_says_what_to_do(text: str) 
         workloads.decode_annotation(a_node(text))
 
 
-def test_a_record_never_grows_beyond_what_is_read_and_says_what_it_leaves_out() -> None:
+def test_workload_record_is_bounded_and_counts_omitted_workloads() -> None:
     names = [WorkloadReference("StatefulSet", f"shop/{number:04}-{'x' * 240}") for number in range(400)]
     known = {it: a_workload(it.key.partition("/")[2], available=1) for it in names}
     text = workloads.encode_annotation(
@@ -97,7 +97,7 @@ def test_a_record_never_grows_beyond_what_is_read_and_says_what_it_leaves_out() 
         workloads.decode_annotation(a_node(text))
 
 
-def test_a_replica_set_whose_deployment_is_unknown_stands_for_itself() -> None:
+def test_replica_set_with_an_unknown_deployment_is_recorded_itself() -> None:
     stray = a_workload("cart-1", available=1)
     record = workloads.record_workloads([ControlledPod("a", REPLICAS)], {REPLICAS: stray}.get)
     assert [it.reference for it in record.workloads] == [REPLICAS]

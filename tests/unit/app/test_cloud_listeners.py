@@ -37,36 +37,36 @@ OF_OCI = {"WD_STREAM_ID": STREAM, "WD_NODEPOOL": "pool1", "HAULOUT_OCI_AUTH": "c
 
 @asynccontextmanager
 async def operating(kubeconfig: Path, environ: Mapping[str, str]) -> AsyncIterator[list[str]]:
-    """Run the operator; yield what it logs."""
+    """Run the operator; yield its log lines."""
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "haulout", "run", "--kubeconfig", str(kubeconfig), "--log-format", "text"),
         stderr=asyncio.subprocess.PIPE,
         env={**os.environ, **environ},
     )
-    said: list[str] = []
+    log_lines: list[str] = []
 
     async def read() -> None:
         while process.stderr and (line := await process.stderr.readline()):
-            said.append(line.decode().rstrip())
+            log_lines.append(line.decode().rstrip())
 
     async with asyncio.TaskGroup() as group:
         group.create_task(read())
         try:
-            yield said
+            yield log_lines
         finally:
             process.terminate()
             await process.wait()
 
 
 @pytest.mark.real_time
-async def test_what_both_clouds_say_becomes_notices_by_nothing_but_environment_variables(tmp_path: Path) -> None:
+async def test_environment_variables_alone_configure_aws_and_oci_events(tmp_path: Path) -> None:
     """The variables are those of aws-node-termination-handler, and of the OCI Node Maintenance Handler."""
     pytest.importorskip("boto3")
     pytest.importorskip("oci")
     aws, oci = (
         AwsCloud(RealClock()),
         OciCloud(RealClock(), id_seed="elsewhere"),
-    )  # not that of the sandbox's own machines
+    )  # not the seed of the sandbox's own machines
     instance, machine = aws.launch(), oci.launch("w-0")
     tomorrow = aws.clock.now() + timedelta(days=1)
     with running_sandbox(tmp_path, "--no-operator", "--nodes", "1") as cluster:
@@ -81,15 +81,15 @@ async def test_what_both_clouds_say_becomes_notices_by_nothing_but_environment_v
             environ |= {"WD_STREAM_ENDPOINT": at_oci, "HAULOUT_OCI_COMPUTE_ENDPOINT": at_oci}
             environ |= {"HAULOUT_OCI_CONFIG_FILE": str(a_config_file(tmp_path))}
 
-            async def standing() -> list[tuple[str, str, str]]:
+            async def notice_summaries() -> list[tuple[str, str, str]]:
                 found = (await client.list(MAINTENANCE_NOTICES)).items
                 return sorted((it.spec.source, it.status.node_name, it.status.phase) for it in found)
 
-            async with operating(cluster.kubeconfig, environ) as said:
+            async with operating(cluster.kubeconfig, environ) as log_lines:
                 expected = [("aws", "a1", NoticePhase.PLANNED), ("oci", "o1", NoticePhase.PLANNED)]
-                await eventually(aws.clock, standing, becomes=expected, within=timedelta(seconds=90))
-            told = "\n".join(said)
-            assert f"AWS events come from EC2, and queue {QUEUE}; credentials: the default chain of boto3" in told
-            assert f"OCI events come from stream {STREAM}; authentication: config-file" in told
-            assert "environment: WORKERS has no effect: the profile limits how many nodes are in maintenance" in told
-            assert "environment: WD_NODEPOOL has no effect: " in told
+                await eventually(aws.clock, notice_summaries, becomes=expected, within=timedelta(seconds=90))
+            log = "\n".join(log_lines)
+            assert f"AWS events come from EC2, and queue {QUEUE}; credentials: the default chain of boto3" in log
+            assert f"OCI events come from stream {STREAM}; authentication: config-file" in log
+            assert "environment: WORKERS has no effect: the profile limits how many nodes are in maintenance" in log
+            assert "environment: WD_NODEPOOL has no effect: " in log

@@ -1,4 +1,4 @@
-"""A defect in one part, or about one node, is told where people look, and stops nothing else."""
+"""A failure of one component, or for one node, is reported to users and stops nothing else."""
 
 from datetime import timedelta
 from itertools import pairwise
@@ -50,7 +50,7 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
-async def test_profiles_that_break_start_again_and_maintenances_go_on(
+async def test_failed_profiles_component_restarts_and_maintenances_continue(
     clock: Clock, file: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     lives = []
@@ -87,7 +87,7 @@ async def test_profiles_that_break_start_again_and_maintenances_go_on(
     assert all(it.exc_info for it in broken)
 
 
-async def test_a_defect_about_one_node_stops_no_other_and_the_node_says_so(
+async def test_reconcile_failure_of_one_node_is_reported_and_others_continue(
     clock: Clock, file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     step = machine.decide
@@ -117,15 +117,15 @@ async def test_a_defect_about_one_node_stops_no_other_and_the_node_says_so(
         assert [it["applied"]["error"] for it in infos["n1"]["profiles"]] == [""]
 
 
-async def test_a_defect_about_one_maintenance_stands_in_its_status(
+async def test_reconcile_failure_of_a_node_maintenance_is_in_its_status(
     clock: Clock, file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     decide = decision.decide
 
-    def breaking(seen: Any) -> Any:
-        if seen.maintenance.name == "broken" and seen.node is not None:
+    def breaking(observation: Any) -> Any:
+        if observation.maintenance.name == "broken" and observation.node is not None:
             raise ZeroDivisionError("division by zero")
-        return decide(seen)
+        return decide(observation)
 
     monkeypatch.setattr(maintenance_reconciler, "decide", breaking)
     async with a_replica_cluster(clock, "n1", "n2") as town:
@@ -138,7 +138,7 @@ async def test_a_defect_about_one_maintenance_stands_in_its_status(
 
 
 @pytest.mark.real_time
-async def test_a_part_that_broke_is_told_by_the_readiness_check_which_stays_ready() -> None:
+async def test_readiness_check_reports_a_failed_component_and_stays_ready() -> None:
     troubles = ["profiles broke"]
     async with (
         healthz.serve(tuple, warnings=lambda: tuple(troubles), host="127.0.0.1", port=0) as port,
@@ -151,5 +151,5 @@ async def test_a_part_that_broke_is_told_by_the_readiness_check_which_stays_read
             assert (answer.status, await answer.text()) == (200, "ok\n")
 
 
-def test_a_part_that_never_ran_has_no_trouble() -> None:
+def test_supervisor_that_never_ran_has_no_problem() -> None:
     assert Supervisor("profiles").problem == ""

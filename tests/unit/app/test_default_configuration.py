@@ -1,4 +1,4 @@
-"""The configuration that is in force where there are no profiles: when it counts, and what becomes of it."""
+"""The default configuration that applies without profiles: when it applies, and its effects."""
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -80,37 +80,37 @@ def leases(cluster: SandboxCluster) -> set[str]:
     return {it["metadata"]["name"] for it in cluster.objects("leases", namespace="haulout")}
 
 
-async def taken_out(cloud: AnnouncedMaintenance) -> None:
-    """Begin a maintenance, and wait until the node is empty."""
+async def start_maintenance(cloud: AnnouncedMaintenance) -> None:
+    """Start a maintenance, and wait until the node is empty."""
     await cloud.report(NoticeStage.STARTED)
     await cloud.cluster.eventually(lambda: state(cloud.cluster, cloud.node), becomes="in-maintenance")
 
 
-async def given_back(cloud: AnnouncedMaintenance) -> None:
-    """Wait until nothing of a maintenance is left on the node."""
+async def wait_until_untouched(cloud: AnnouncedMaintenance) -> None:
+    """Wait until no label, annotation or cordon of ours is left on the node."""
     await cloud.cluster.eventually(lambda: is_untouched(cloud))
 
 
 def is_untouched(cloud: AnnouncedMaintenance) -> bool:
-    """Tell whether nothing of ours is on the node."""
+    """Return whether the node has no label, annotation or cordon of ours."""
     node = cloud.cluster.get("nodes", cloud.node)
     return not own_metadata(node) and not node["spec"].get("unschedulable")
 
 
-async def test_no_lease_is_taken_before_the_first_notice(clock: Clock) -> None:
+async def test_default_profile_takes_no_lease_before_the_first_notice(clock: Clock) -> None:
     async with a_world(a_plan(clock)) as cloud:
         await cloud.wait_until_minute(2)
         assert leases(cloud.cluster) == {LEADER_LEASE}
-        await taken_out(cloud)
+        await start_maintenance(cloud)
         assert leases(cloud.cluster) == {LEADER_LEASE, PROFILES_LEASE}
 
 
-async def test_profiles_that_appear_replace_it_and_what_it_has_begun_is_brought_to_its_end(
+async def test_new_profiles_replace_the_default_profile_and_its_maintenance_is_finished(
     clock: Clock, tmp_path: Path
 ) -> None:
     file = tmp_path / "maintenance.yaml"
     async with a_world(a_plan(clock), file) as cloud:
-        await taken_out(cloud)
+        await start_maintenance(cloud)
         file.write_text(OS)
         await cloud.wait_until_minute(3)
         assert state(cloud.cluster, "n2") == "operational", "the file is in force"
@@ -122,21 +122,21 @@ async def test_profiles_that_appear_replace_it_and_what_it_has_begun_is_brought_
         another = AnnouncedMaintenance(cloud.cluster, "n2")
         await another.report(NoticeStage.STARTED)
         await cloud.wait_until_minute(8)
-        assert not is_cordoned(cloud.cluster, "n2"), "of the default nothing is left"
+        assert not is_cordoned(cloud.cluster, "n2"), "the default profile does not apply any more"
 
 
-async def test_what_it_has_begun_is_brought_to_its_end_though_the_node_has_not_said_so_yet(
+async def test_default_maintenance_is_finished_although_the_informer_is_stale(
     clock: Clock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What was written to a node a moment ago may not be in our copy of it when the file appears."""
+    """A recent write to a node may not be in the informer's cache when the file appears."""
 
-    async def is_not_heard_of(_: ProfilesController, _test: object) -> bool:
+    async def no_node(_: ProfilesController, _test: object) -> bool:
         return False
 
-    monkeypatch.setattr(ProfilesController, "any_node", is_not_heard_of)
+    monkeypatch.setattr(ProfilesController, "any_node", no_node)
     file = tmp_path / "maintenance.yaml"
     async with a_world(a_plan(clock), file) as cloud:
-        await taken_out(cloud)
+        await start_maintenance(cloud)
         file.write_text(OS)
         await cloud.wait_until_minute(3)
         assert state(cloud.cluster, "n2") == "operational", "the file is in force"
@@ -144,9 +144,7 @@ async def test_what_it_has_begun_is_brought_to_its_end_though_the_node_has_not_s
         await cloud.cluster.eventually(lambda: is_cordoned(cloud.cluster, "n1"), becomes=False)
 
 
-async def test_profiles_from_the_beginning_are_all_there_is_where_nothing_is_begun(
-    clock: Clock, tmp_path: Path
-) -> None:
+async def test_default_profile_is_not_used_if_profiles_exist_from_the_start(clock: Clock, tmp_path: Path) -> None:
     file = tmp_path / "maintenance.yaml"
     file.write_text(OS)
     async with a_world(a_plan(clock), file) as cloud:
@@ -155,7 +153,7 @@ async def test_profiles_from_the_beginning_are_all_there_is_where_nothing_is_beg
         assert not is_cordoned(cloud.cluster, "n1")
 
 
-async def test_a_notice_says_when_the_profile_of_its_node_empties_it(clock: Clock, tmp_path: Path) -> None:
+async def test_notice_status_has_the_drain_time_of_the_profile(clock: Clock, tmp_path: Path) -> None:
     file = tmp_path / "maintenance.yaml"
     file.write_text(AHEAD.replace("LEAD", "40m"))
     async with a_world(a_plan(clock), file) as cloud:
@@ -174,10 +172,10 @@ async def test_a_notice_says_when_the_profile_of_its_node_empties_it(clock: Cloc
         assert is_cordoned(cloud.cluster, "n1")
 
 
-async def test_a_successor_with_other_profiles_brings_it_to_its_end(clock: Clock, tmp_path: Path) -> None:
+async def test_successor_with_other_profiles_finishes_default_maintenance(clock: Clock, tmp_path: Path) -> None:
     file = tmp_path / "maintenance.yaml"
     async with a_world(a_plan(clock), file) as cloud:
-        await taken_out(cloud)
+        await start_maintenance(cloud)
         process = cloud.cluster.processes["operator"]
         process.kill()
         file.write_text(OS)
@@ -186,60 +184,60 @@ async def test_a_successor_with_other_profiles_brings_it_to_its_end(clock: Clock
         await cloud.cluster.eventually(lambda: is_cordoned(cloud.cluster, "n1"), becomes=False)
 
 
-async def test_a_budget_alone_counts_for_it(clock: Clock, tmp_path: Path) -> None:
+async def test_budget_without_profiles_applies_to_the_default_profile(clock: Clock, tmp_path: Path) -> None:
     file = tmp_path / "maintenance.yaml"
     file.write_text("budget: [{max: 1}]")
     async with a_world(a_plan(clock, nodes=3), file, most=1) as cloud:
         other = AnnouncedMaintenance(cloud.cluster, "n2")
-        await taken_out(cloud)
+        await start_maintenance(cloud)
         await other.report(NoticeStage.STARTED)
         await cloud.wait_until_minute(5)
         assert state(cloud.cluster, "n2") == "maintenance-required"
         await cloud.report(NoticeStage.ENDED)
         await cloud.cluster.eventually(lambda: state(cloud.cluster, "n2"), becomes="in-maintenance")
         await other.report(NoticeStage.ENDED)
-        await given_back(other)
+        await wait_until_untouched(other)
 
 
-async def test_a_notice_that_was_deleted_leaves_no_node_cordoned(clock: Clock) -> None:
+async def test_deleted_notice_leaves_no_node_cordoned(clock: Clock) -> None:
     async with a_world(a_plan(clock)) as cloud:
-        await taken_out(cloud)
+        await start_maintenance(cloud)
         process = cloud.cluster.processes["operator"]
         process.kill()
         await cloud.cluster.delete("maintenancenotices", "oci-of-n1")
         process.start()
-        await given_back(cloud)
+        await wait_until_untouched(cloud)
 
 
-async def test_a_node_that_a_person_had_cordoned_stays_cordoned(clock: Clock) -> None:
+async def test_node_cordoned_by_a_user_stays_cordoned(clock: Clock) -> None:
     async with a_world(a_plan(clock)) as cloud:
         await cloud.cluster.cordon("n1")
-        await taken_out(cloud)
+        await start_maintenance(cloud)
         await cloud.report(NoticeStage.ENDED)
         await cloud.cluster.eventually(lambda: own_metadata(cloud.cluster.get("nodes", "n1")), becomes={})
         assert is_cordoned(cloud.cluster, "n1")
 
 
-async def test_a_node_that_cannot_be_emptied_is_given_back_when_it_need_not_be(clock: Clock) -> None:
+async def test_node_with_a_blocked_drain_is_uncordoned_when_its_notice_is_cancelled(clock: Clock) -> None:
     async with a_world(with_blocking_pods(a_plan(clock), "n1")) as cloud:
         await cloud.report(start=10, end=60)
         await cloud.cluster.eventually(lambda: is_cordoned(cloud.cluster, "n1"))
         await cloud.wait_until_minute(5)
         assert state(cloud.cluster, "n1") == "maintenance-required"
         await cloud.report(NoticeStage.CANCELLED)
-        await given_back(cloud)
+        await wait_until_untouched(cloud)
         assert len(cloud.cluster.pods_of("shop/on-n1")) == 1
 
 
-def test_whichever_write_is_the_last_its_successor_comes_to_the_same_end() -> None:
-    async def story(scene: Scene) -> None:
-        plan = with_notices(a_cluster(scene.clock).with_nodes(2).with_deployment("shop/web", replicas=2))
+def test_default_maintenance_survives_a_crash_after_any_write() -> None:
+    async def scenario(crash_run: Scene) -> None:
+        plan = with_notices(a_cluster(crash_run.clock).with_nodes(2).with_deployment("shop/web", replicas=2))
         async with plan.on_the_sandbox() as cluster:
-            scene.start_operator(cluster.cluster)
+            crash_run.start_operator(cluster.cluster)
             cloud = AnnouncedMaintenance(cluster, "n1")
-            await taken_out(cloud)
+            await start_maintenance(cloud)
             await cloud.report(NoticeStage.ENDED)
-            await given_back(cloud)
+            await wait_until_untouched(cloud)
             await cluster.pass_time(seconds=3)
             entries = cluster.get("maintenancerecords", "n1")["entries"]
             assert [it["to"] for it in entries if "to" in it] == [
@@ -253,18 +251,21 @@ def test_whichever_write_is_the_last_its_successor_comes_to_the_same_end() -> No
                 if it.kind.plural == "nodes" and it.key == "n2" and it.username == "operator"
             ]
 
-    held = (*invariants(own_metadata=(*NoticeCondition, *NodeConditionType)), PodDisruptionBudgetsRespected())
+    checked_invariants = (
+        *invariants(own_metadata=(*NoticeCondition, *NodeConditionType)),
+        PodDisruptionBudgetsRespected(),
+    )
     writes = assert_survives_crashes(
-        story,
+        scenario,
         operator=notice_operator(),
-        invariants=held,
+        invariants=checked_invariants,
         counts=counts_as_write,
         compare=lambda it: {key: end for key, end in end_state(it).items() if key.startswith("nodes ")},
     )
     assert writes >= 8
 
 
-def test_what_it_needs_is_granted_where_no_configuration_is_known() -> None:
+def test_permissions_of_the_default_profile_are_granted_without_a_configuration() -> None:
     usual = rbac.without_redundant(permissions.profile_permissions(None, namespace="haulout"))
     granted = {(it.group, it.resource, verb) for it in usual if not it.names for verb in it.verbs}
     wanted = permissions.profile_permissions(default_profile.configuration(), namespace="haulout")
@@ -272,7 +273,7 @@ def test_what_it_needs_is_granted_where_no_configuration_is_known() -> None:
     assert missing == set()
 
 
-def test_what_it_needs_is_granted_beside_a_budget_alone() -> None:
+def test_permissions_of_the_default_profile_are_granted_with_a_budget_only() -> None:
     budget = loader.load(b"budget: [{max: 1}]", registries(), {}).configuration
     wanted = {
         (it.resource, verb) for it in permissions.profile_permissions(budget, namespace="haulout") for verb in it.verbs
@@ -280,27 +281,30 @@ def test_what_it_needs_is_granted_beside_a_budget_alone() -> None:
     assert {("pods/eviction", "create"), ("maintenancenotices", "watch")} <= wanted
 
 
-class Nobody:
-    """A leader that there is none."""
+class NoLeaderClient:
+    """A client of the leader when there is no leader."""
 
     async def info(self, headers: Mapping[str, str] | None = None) -> bytes:
-        """Tell so."""
+        """Raise NoLeader."""
         del headers
         raise NoLeader("no replica is the leader at the moment")
 
 
-async def test_a_follower_knows_of_no_nodes_while_nobody_sees_to_profiles(clock: Clock, tmp_path: Path) -> None:
+async def test_follower_has_no_node_infos_while_profiles_are_idle(clock: Clock, tmp_path: Path) -> None:
     idle = ProfilesFile(MISSING_FILE, environ={}, clock=clock, is_optional=True)
-    assert await ProfilesLeader(Nobody(), OperatorStatus(ProfilesComponent(idle, FakeExternalClient()))).info() == b"[]"
+    assert (
+        await ProfilesLeader(NoLeaderClient(), OperatorStatus(ProfilesComponent(idle, FakeExternalClient()))).info()
+        == b"[]"
+    )
     file = tmp_path / "maintenance.yaml"
     file.write_text(OS)
     busy = ProfilesFile(file, environ={}, clock=clock)
     with pytest.raises(NoLeader):
-        await ProfilesLeader(Nobody(), OperatorStatus(ProfilesComponent(busy, FakeExternalClient()))).info()
+        await ProfilesLeader(NoLeaderClient(), OperatorStatus(ProfilesComponent(busy, FakeExternalClient()))).info()
 
 
 @pytest.mark.parametrize("text", ["notices", "onNotice: true", "leadTime: 15m"])
-def test_it_is_short_and_says_what_it_does(text: str) -> None:
+def test_default_profile_is_short_and_documents_itself(text: str) -> None:
     lines = [it for it in default_profile.text().splitlines() if not it.startswith("#")]
     assert len(lines) < 25
     assert text in default_profile.text()

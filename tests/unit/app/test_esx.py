@@ -1,4 +1,4 @@
-"""Nodes on ESX hosts as a part of the operator: beside profiles, never beside a SAP maintenance-controller."""
+"""The ESX component of the operator: it runs with profiles, but never beside a SAP maintenance-controller."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -49,19 +49,19 @@ def esx_of(site: EsxCluster) -> Esx:
     return Esx(lambda: SETTINGS, lambda _: site.connect_in_process())
 
 
-def operator(vitals: OperatorStatus, *, who: str = "one") -> Program:
+def operator(vitals: OperatorStatus, *, identity: str = "one") -> Program:
     """Return the whole operator as a program."""
 
     async def program(client: Client) -> None:
         await run_operator(
-            client, OperatorSettings(namespace=HOME, identity=who), profiles=vitals.profiles, status=vitals
+            client, OperatorSettings(namespace=HOME, identity=identity), profiles=vitals.profiles, status=vitals
         )
 
     return program
 
 
 @asynccontextmanager
-async def at_home(clock: Clock, folder: Path) -> AsyncIterator[tuple[EsxCluster, OperatorStatus]]:
+async def esx_cluster_and_status(clock: Clock, folder: Path) -> AsyncIterator[tuple[EsxCluster, OperatorStatus]]:
     async with an_esx_cluster(clock, plan=a_cluster(clock).with_crd(custom_resource_definition())) as site:
         await site.cluster.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": HOME}})
         configured = ProfilesFile(folder / "none.yaml", environ={}, clock=clock, is_optional=True)
@@ -76,8 +76,8 @@ def numbers(vitals: OperatorStatus) -> dict[str, float]:
     return {name: float(it) for name, it in (line.rsplit(" ", 1) for line in lines if line.startswith("haulout_esx"))}
 
 
-async def test_the_operator_sees_to_nodes_on_esx_hosts_and_tells_of_it(clock: Clock, tmp_path: Path) -> None:
-    async with at_home(clock, tmp_path) as (site, vitals):
+async def test_operator_manages_nodes_on_esx_hosts_and_reports_status_and_metrics(clock: Clock, tmp_path: Path) -> None:
+    async with esx_cluster_and_status(clock, tmp_path) as (site, vitals):
         site.cluster.run(operator(vitals))
         site.vcenter("a").enter_maintenance("esx-a1")
         await site.wait_for_labels(n1="true", n2="true", n3="false", n4="false")
@@ -93,7 +93,7 @@ async def test_the_operator_sees_to_nodes_on_esx_hosts_and_tells_of_it(clock: Cl
             'haulout_esx_nodes{stuck="false"}': 2,
             'haulout_esx_nodes{stuck="true"}': 0,
         }
-        assert site.label("n1", "cloud.sap/maintenance-state") is None, "without profiles nobody needs that label"
+        assert site.label("n1", "cloud.sap/maintenance-state") is None, "without profiles that label is not set"
         site.vcenter("a").exit_maintenance("esx-a1")
         await site.wait_until_back("n1", "n2")
         await site.cluster.eventually(lambda: transition_texts(site.cluster, "n1", "ESX")[-1:] == ["Running → Ended"])
@@ -104,8 +104,8 @@ async def test_the_operator_sees_to_nodes_on_esx_hosts_and_tells_of_it(clock: Cl
         assert any(it.startswith("[-] ESX: in zone b: ") for it in vitals.status_lines())
 
 
-async def test_nothing_is_done_while_a_sap_maintenance_controller_leads(clock: Clock, tmp_path: Path) -> None:
-    async with at_home(clock, tmp_path) as (site, vitals):
+async def test_esx_component_is_idle_while_a_sap_maintenance_controller_leads(clock: Clock, tmp_path: Path) -> None:
+    async with esx_cluster_and_status(clock, tmp_path) as (site, vitals):
         lasts = timedelta(seconds=15)
         await leases.acquire(site.cluster.admin, PROFILES_LEASE, namespace=HOME, holder="sap_1", duration=lasts)
         site.cluster.run(operator(vitals))
@@ -120,8 +120,8 @@ async def test_nothing_is_done_while_a_sap_maintenance_controller_leads(clock: C
         await site.wait_for_labels(n1="false")
 
 
-async def test_should_it_break_it_starts_again_and_all_else_goes_on(clock: Clock, tmp_path: Path) -> None:
-    async with at_home(clock, tmp_path) as (site, vitals):
+async def test_failed_esx_component_restarts_and_the_operator_keeps_leading(clock: Clock, tmp_path: Path) -> None:
+    async with esx_cluster_and_status(clock, tmp_path) as (site, vitals):
         broken = [RuntimeError("a defect")]
 
         async def connect(_: object) -> VCenter:
@@ -137,12 +137,12 @@ async def test_should_it_break_it_starts_again_and_all_else_goes_on(clock: Clock
         await site.wait_for_labels(n1="false")
 
 
-async def test_another_replica_goes_on_where_the_leader_died(clock: Clock, tmp_path: Path) -> None:
-    async with at_home(clock, tmp_path) as (site, vitals):
-        first = site.cluster.run(operator(vitals, who="one"), name="one")
+async def test_successor_continues_esx_maintenance_of_a_killed_leader(clock: Clock, tmp_path: Path) -> None:
+    async with esx_cluster_and_status(clock, tmp_path) as (site, vitals):
+        first = site.cluster.run(operator(vitals, identity="one"), name="one")
         await site.wait_for_labels(n1="false")
         second = OperatorStatus(profiles=vitals.profiles, components=(esx_of(site),))
-        site.cluster.run(operator(second, who="two"), name="two")
+        site.cluster.run(operator(second, identity="two"), name="two")
         site.vcenter("a").enter_maintenance("esx-a1")
         await site.approve("n1")
         await site.cluster.eventually(lambda: site.annotation("n1"))
@@ -152,7 +152,7 @@ async def test_another_replica_goes_on_where_the_leader_died(clock: Clock, tmp_p
         await site.wait_until_back("n1")
 
 
-def test_it_needs_little_that_not_every_operator_may_do() -> None:
+def test_esx_component_needs_few_additional_permissions() -> None:
     usual, lean_one = (
         operator_permissions(namespace=HOME),
         operator_permissions(namespace=HOME, configuration=EMPTY),
@@ -165,63 +165,61 @@ def test_it_needs_little_that_not_every_operator_may_do() -> None:
     assert MAINTENANCE_RECORDS.plural not in {it.resource for it in without_force}
 
 
-def test_a_broken_file_is_a_trouble() -> None:
+def test_invalid_esx_file_is_reported_as_a_problem() -> None:
     problem = ConfigErrors([ConfigError("expected more", file="esx.yaml", line=3, key="intervals")])
     esx = Esx(lambda: SETTINGS, lambda _: pytest.fail("nobody connects"), file_problem=lambda: problem)
-    told = "the last valid ESX configuration stays in force: esx.yaml:3: intervals: expected more"
-    assert list(esx.problems()) == [told]
+    message = "the last valid ESX configuration stays in force: esx.yaml:3: intervals: expected more"
+    assert list(esx.problems()) == [message]
 
 
-async def test_the_scenario_plays_a_host_that_enters_maintenance_and_its_nodes_come_back(
-    clock: Clock, tmp_path: Path
-) -> None:
-    told: list[str] = []
-    async with played(clock, tmp_path, told) as stage:
-        nodes = stage.cluster.api.objects
+async def test_esx_scenario_maintains_a_host_and_its_nodes_return(clock: Clock, tmp_path: Path) -> None:
+    events: list[str] = []
+    async with running_scenario(clock, tmp_path, events) as scenario_cluster:
+        nodes = scenario_cluster.cluster.api.objects
         on_host = [it["metadata"]["name"] for it in nodes("nodes") if it["metadata"]["labels"][HOST] == "esx-worker-a1"]
         assert len(on_host) == 3
-        await until(clock, lambda: any("nothing runs on esx-worker-a1" in it for it in told))
+        await wait_until(clock, lambda: any("nothing runs on esx-worker-a1" in it for it in events))
         down = [it["metadata"]["name"] for it in nodes("nodes") if it["spec"].get("unschedulable")]
         assert down == on_host
-        await until(clock, lambda: not any(it["spec"].get("unschedulable") for it in nodes("nodes")))
-        assert told[:4] == [
+        await wait_until(clock, lambda: not any(it["spec"].get("unschedulable") for it in nodes("nodes")))
+        assert events[:4] == [
             "ESX host enters maintenance: esx-worker-a1",
             f"labelled {APPROVED}=true for 30m: {', '.join(on_host)}",
             "nothing runs on esx-worker-a1 any more: it is in maintenance, for 4m",
             "ESX host back: esx-worker-a1",
         ]
-        await until(clock, lambda: any("alarm on ESX host" in it for it in told))
-        await until(clock, lambda: sum(bool(it["spec"].get("unschedulable")) for it in nodes("nodes")) == 3)
-        await until(clock, lambda: not any(it["spec"].get("unschedulable") for it in nodes("nodes")))
-        upheld = PodDisruptionBudgetsRespected(), OnlyOwnCordonsRemoved(operator={HOME})
-        assert_invariants(stage.cluster.api.history, *upheld, until=clock.now())
+        await wait_until(clock, lambda: any("alarm on ESX host" in it for it in events))
+        await wait_until(clock, lambda: sum(bool(it["spec"].get("unschedulable")) for it in nodes("nodes")) == 3)
+        await wait_until(clock, lambda: not any(it["spec"].get("unschedulable") for it in nodes("nodes")))
+        checked_invariants = PodDisruptionBudgetsRespected(), OnlyOwnCordonsRemoved(operator={HOME})
+        assert_invariants(scenario_cluster.cluster.api.history, *checked_invariants, until=clock.now())
 
 
 @asynccontextmanager
-async def played(clock: Clock, folder: Path, told: list[str]) -> AsyncIterator[ScenarioCluster]:
-    """Have the scenario, and the operator in it."""
+async def running_scenario(clock: Clock, folder: Path, events: list[str]) -> AsyncIterator[ScenarioCluster]:
+    """Run the scenario, and the operator in it."""
     loaded = load("esx")
     cluster = Cluster(clock, seed=0, heartbeat=timedelta(seconds=40), latency=timedelta())
-    stage = ScenarioCluster(cluster, loaded)
+    scenario_cluster = ScenarioCluster(cluster, loaded)
     async with cluster.running():
-        await stage.deploy()
-        await install(stage)
+        await scenario_cluster.deploy()
+        await install(scenario_cluster)
         await clock.sleep(3 * MINUTE)
         configured = ProfilesFile(folder / "none.yaml", environ={}, clock=clock, is_optional=True)
         vitals = OperatorStatus(profiles=ProfilesComponent(configured, FakeExternalClient()))
         async with asyncio.TaskGroup() as tasks:
-            timeline = Timeline(stage, on_event=lambda _, what: told.append(what))
-            running = [timeline.run(), run_scenario_operator(cluster.client(HOME), stage, vitals)]
+            timeline = Timeline(scenario_cluster, on_event=lambda _, what: events.append(what))
+            running = [timeline.run(), run_scenario_operator(cluster.client(HOME), scenario_cluster, vitals)]
             started = [tasks.create_task(it) for it in running]
-            yield stage
+            yield scenario_cluster
             for task in started:
                 task.cancel()
 
 
-async def until(clock: Clock, holds: Callable[[], bool]) -> None:
+async def wait_until(clock: Clock, holds: Callable[[], bool]) -> None:
     ends = clock.now() + TIMEOUT
     while not holds():
-        assert clock.now() < ends, "it did not come to that"
+        assert clock.now() < ends, "the condition did not become true"
         await clock.sleep(timedelta(seconds=1))
 
 
@@ -235,7 +233,7 @@ async def until(clock: Clock, holds: Callable[[], bool]) -> None:
         ),
     ],
 )
-def test_scenarios_that_make_no_sense_are_refused(text: str, problem: str) -> None:
+def test_invalid_esx_scenarios_are_rejected(text: str, problem: str) -> None:
     with pytest.raises(ConfigErrors) as refused:
         parse(text.encode(), file="s.yaml", name="s")
     assert problem in str(refused.value)

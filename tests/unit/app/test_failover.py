@@ -1,4 +1,4 @@
-"""A notice of 30 seconds that comes as the leader goes: when its node is empty, in virtual time and to 50 ms."""
+"""A notice of 30 seconds during a failover: the time until its node is empty, in virtual time and to 50 ms."""
 
 import asyncio
 from datetime import timedelta
@@ -25,11 +25,11 @@ RETRY_PERIOD = LeaderElectionConfig().retry_period.total_seconds()
 
 
 class Replica:
-    """An operator without any configuration, that can be killed and told to end."""
+    """An operator without any configuration, which can be killed or stopped."""
 
     def __init__(self, town: DrainCluster, name: str) -> None:
         settings = OperatorSettings(namespace=NAMESPACE, identity=name)
-        self.told_to_end = asyncio.Event()
+        self.stop_requested = asyncio.Event()
 
         async def program(client: Client) -> None:
             file = ProfilesFile(Path("no such file"), environ={}, clock=client.clock, is_optional=True)
@@ -37,7 +37,7 @@ class Replica:
                 operator = group.create_task(
                     run_operator(client, settings, profiles=ProfilesComponent(file, FakeExternalClient()))
                 )
-                await self.told_to_end.wait()
+                await self.stop_requested.wait()
                 operator.cancel()
 
         self.process = Process(town.cluster, name, program)
@@ -45,7 +45,7 @@ class Replica:
 
 
 async def announce(town: DrainCluster, node: str) -> None:
-    """Have a node with a pod, and a notice that its machine is taken back in 30 seconds."""
+    """Create a node with a pod, and a notice that its machine is preempted in 30 seconds."""
     admin = town.cluster.client("admin")
     await admin.create(NODES, a_node(node))
     await admin.create(PODS, a_pod(f"web-{node}", on=node, grace=0), namespace=SHOP)
@@ -72,8 +72,8 @@ async def two_replicas(town: DrainCluster) -> tuple[Replica, Replica]:
 
 
 @pytest.mark.parametrize("phase", range(16))
-async def test_a_node_is_empty_within_12_seconds_of_a_kill(phase: int, clock: Clock) -> None:
-    """Whenever the leader is killed between two renewals. It takes as long as the lease lasts, and a moment."""
+async def test_node_is_empty_within_12_seconds_after_the_leader_is_killed(phase: int, clock: Clock) -> None:
+    """At any instant between two renewals of the lease. It takes the lease duration, and a moment."""
     async with a_replica_cluster(clock) as town:
         first, _ = await two_replicas(town)
         await clock.sleep(timedelta(seconds=RETRY_PERIOD * phase / 16))
@@ -86,11 +86,11 @@ async def test_a_node_is_empty_within_12_seconds_of_a_kill(phase: int, clock: Cl
 
 
 @pytest.mark.parametrize("phase", range(4))
-async def test_a_node_is_empty_within_a_second_after_the_leader_is_told_to_end(phase: int, clock: Clock) -> None:
+async def test_node_is_empty_within_a_second_after_the_leader_is_stopped(phase: int, clock: Clock) -> None:
     async with a_replica_cluster(clock) as town:
         first, _ = await two_replicas(town)
         await clock.sleep(timedelta(seconds=RETRY_PERIOD * phase / 4))
-        first.told_to_end.set()
+        first.stop_requested.set()
         await announce(town, "n1")
         assert await emptied(town, "n1") <= 1
         assert lease_holders(town) == all_leases_held_by("two")

@@ -49,40 +49,42 @@ profiles:
 _WRITES = ("POST", "PUT", "PATCH", "DELETE")
 
 
-class Meddler:
-    """Holds a node right before a chosen write of the operator, which so rests on what is old."""
+class HoldInjector:
+    """Sets a hold right before a chosen write of the operator, which then relies on a stale node."""
 
     def __init__(self, at: int) -> None:
         self.at = at
-        self.me: Client | None = None  # nobody meddles before there is somebody
+        self.client: Client | None = None  # no hold is set before there is a client
 
     def before(self, program: Program) -> Program:
-        """Return a program that is meddled with."""
+        """Return the program with intercepted requests."""
 
         async def run(client: Client) -> None:
-            await program(Client(_Meddled(client.transport, self), clock=client.clock, random=client.random))
+            await program(
+                Client(_InterceptedTransport(client.transport, self), clock=client.clock, random=client.random)
+            )
 
         return run
 
     async def note(self, request: Request) -> None:
         """Count a write, and hold the node if it is time."""
         is_about_it = request.method in _WRITES and "/leases/" not in request.path and "events" not in request.path
-        if self.me is None or not is_about_it:
+        if self.client is None or not is_about_it:
             return
         self.at -= 1
         if self.at == 0:
             value = hold.format_annotation(reason="stop", by="alice")
-            await self.me.patch(NODES, "n1", merge_patch({"metadata": {"annotations": {hold.ANNOTATION: value}}}))
+            await self.client.patch(NODES, "n1", merge_patch({"metadata": {"annotations": {hold.ANNOTATION: value}}}))
 
 
-class _Meddled:
-    def __init__(self, transport: Transport, meddler: Meddler) -> None:
+class _InterceptedTransport:
+    def __init__(self, transport: Transport, injector: HoldInjector) -> None:
         self.server = transport.server
         self._transport = transport
-        self._meddler = meddler
+        self._injector = injector
 
     async def send(self, request: Request) -> Response:
-        await self._meddler.note(request)
+        await self._injector.note(request)
         return await self._transport.send(request)
 
     def stream(self, request: Request) -> AbstractAsyncContextManager[Stream]:
@@ -93,9 +95,9 @@ class _Meddled:
 
 
 def is_taken(node: RawObject) -> bool:
-    """Tell whether somebody has begun to take a node out of service."""
-    said = node["metadata"].get("annotations", {})
-    return bool(node["spec"].get("unschedulable")) or "haulout.dev/cordon" in said
+    """Return whether a node is cordoned or has a cordon owner."""
+    annotations = node["metadata"].get("annotations", {})
+    return bool(node["spec"].get("unschedulable")) or "haulout.dev/cordon" in annotations
 
 
 def on_node(write: Write) -> bool:
@@ -115,16 +117,16 @@ def taken_while_held(cluster: SandboxCluster) -> list[int]:
 
 @pytest.mark.parametrize("by", ["profile", "order"])
 @pytest.mark.parametrize("at", range(1, 9))
-async def test_a_hold_in_the_middle_comes_before_the_node_is_taken_or_after_and_then_it_goes_on(
+async def test_hold_before_any_write_protects_the_node_or_a_started_maintenance_finishes(
     clock: VirtualClock, tmp_path: Path, by: str, at: int
 ) -> None:
     file = tmp_path / "maintenance.yaml"
     file.write_text(FILE)
-    meddler = Meddler(at)
+    injector = HoldInjector(at)
     async with with_operator_rbac(a_cluster(clock).with_nodes(2)).on_the_sandbox() as cluster:
-        cluster.run(meddler.before(operator_with_profiles(file)))
+        cluster.run(injector.before(operator_with_profiles(file)))
         await clock.sleep(timedelta(seconds=5))
-        meddler.me = cluster.admin
+        injector.client = cluster.admin
         if by == "order":
             await create_maintenance(cluster, "n1")
         else:
@@ -134,7 +136,7 @@ async def test_a_hold_in_the_middle_comes_before_the_node_is_taken_or_after_and_
         node = cluster.get("nodes", "n1")
         was_held = hold.ANNOTATION in node["metadata"].get("annotations", {})
         assert taken_while_held(cluster) == []
-        if is_taken(node):  # then it goes to its end
+        if is_taken(node):  # then the maintenance finishes
             done = node["metadata"].get("labels", {}).get(STATE_LABEL) == "in-maintenance"
             assert done or cluster.get("nodemaintenances", "patch")["status"]["phase"] == "Succeeded"
         else:
@@ -143,7 +145,7 @@ async def test_a_hold_in_the_middle_comes_before_the_node_is_taken_or_after_and_
             await cluster.eventually(lambda: is_taken(cluster.get("nodes", "n1")), within=timedelta(seconds=2))
 
 
-async def test_announced_maintenance_does_not_wait_and_its_notice_says_who_is_to_blame(clock: VirtualClock) -> None:
+async def test_announced_maintenance_ignores_a_hold_and_its_notice_names_the_holder(clock: VirtualClock) -> None:
     on_n1 = {"nodeSelector": {"kubernetes.io/hostname": "n1"}}
     plan = a_cluster(clock).with_nodes(2).with_deployment("shop/cart", replicas=1, pods=on_n1)
     async with with_notices(plan).on_the_sandbox() as cluster:
@@ -153,9 +155,9 @@ async def test_announced_maintenance_does_not_wait_and_its_notice_says_who_is_to
         cloud = AnnouncedMaintenance(cluster, "n1")
         await cloud.report(start=30, end=50)
         await cloud.wait_until_minute(1)
-        said = "node n1 is held by alice: migration; the maintenance begins anyway, at "
+        message = "node n1 is held by alice: migration; the maintenance begins anyway, at "
         assert on_time(cluster)[:2] == ("False", "Held")
-        assert on_time(cluster)[2].startswith(said)
+        assert on_time(cluster)[2].startswith(message)
         await cloud.wait_until_minute(25)
         assert cloud.out_of_service() == []
         assert on_time(cluster)[:2] == ("False", "Held")
@@ -164,7 +166,7 @@ async def test_announced_maintenance_does_not_wait_and_its_notice_says_who_is_to
         assert cloud.out_of_service() == [(25, 50)]
 
 
-async def test_a_hold_that_ends_in_time_delays_nothing(clock: VirtualClock) -> None:
+async def test_hold_that_expires_before_the_drain_delays_nothing(clock: VirtualClock) -> None:
     async with with_notices(a_cluster(clock).with_nodes(2)).on_the_sandbox() as cluster:
         cluster.run(by_default())
         cloud = AnnouncedMaintenance(cluster, "n1")
@@ -178,14 +180,14 @@ async def test_a_hold_that_ends_in_time_delays_nothing(clock: VirtualClock) -> N
 
 
 def on_time(cluster: SandboxCluster) -> tuple[str, str, str]:
-    """Return what the only notice says about whether its node will be empty."""
+    """Return the OnTime condition of the only notice."""
     (notice,) = cluster.by_key(MAINTENANCE_NOTICES.plural).values()
     found = next(it for it in notice["status"]["conditions"] if it["type"] == NoticeCondition.ON_TIME)
     return found["status"], found["reason"], found["message"]
 
 
 @pytest.mark.parametrize("seed", range(4))
-async def test_a_held_node_is_not_touched_whatever_befalls_the_operator_and_taken_when_it_is_released(
+async def test_held_node_is_not_modified_under_faults_and_is_maintained_after_release(
     clock: VirtualClock, tmp_path: Path, seed: int
 ) -> None:
     file = tmp_path / "maintenance.yaml"

@@ -1,4 +1,4 @@
-"""What the operator tells over HTTP: the cases C30 to C36 of the SAP maintenance-controller, and what is ours."""
+"""HTTP endpoints of the operator: cases C30 to C36 of the SAP maintenance-controller, and our own."""
 
 import asyncio
 import json
@@ -64,14 +64,14 @@ profiles:
 
 @dataclass
 class World:
-    """A cluster without machines, and what is known of the operator in it."""
+    """A cluster without machines, and the status of the operator in it."""
 
     api: ApiServer
     clock: Clock
     vitals: OperatorStatus
 
     def samples(self) -> dict[tuple[str, ...], float]:
-        """Return the numbers by name and labels."""
+        """Return the samples by name and labels."""
         return samples(Exposition(self.vitals.collect_metrics).text().decode())
 
     async def until(self, check: Callable[[], object]) -> None:
@@ -79,14 +79,14 @@ class World:
         await eventually(self.clock, check, within=timedelta(minutes=1), every=timedelta(milliseconds=50))
 
     async def shuffled(self, owner: str) -> tuple[float, float]:
-        """Return how often pods of an owner were shuffled, and the same by replica, once that was counted."""
+        """Return the shuffle count of pods of an owner, and the count per replica, once they exist."""
         count = ("maintenance_controller_pod_shuffle_count", owner, "multi")
         await self.until(lambda: self.samples().get(count))
         return self.samples()[count], self.samples()["maintenance_controller_pod_shuffles_per_replica", owner, "multi"]
 
 
 def samples(text: str) -> dict[tuple[str, ...], float]:
-    assert list(text_string_to_metric_families(text))  # which would call our counters by another name
+    assert list(text_string_to_metric_families(text))  # the parser would rename our counters
     lines = [line.rpartition(" ") for line in text.splitlines() if not line.startswith("#")]
     return {(name.partition("{")[0], *re.findall('="(.*?)"', name)): float(value) for name, _, value in lines}
 
@@ -117,7 +117,7 @@ async def operated(clock: Clock, folder: Path, *objects: RawObject, behave: Any 
             running.cancel()
 
 
-def maintained(profile: str = "multi") -> RawObject:
+def node_to_maintain(profile: str = "multi") -> RawObject:
     """Return a node that goes into maintenance."""
     return a_node("n1", labels={PROFILE_LABEL: profile, "transition": "true"})
 
@@ -130,40 +130,40 @@ def its_pod(kind: str, name: str) -> RawObject:
     return a_pod(f"shop/{name}-0", on="n1", owner=f"{kind}/{name}")
 
 
-async def test_c30_a_pod_of_a_daemon_set_of_which_none_is_ready_counts_once_and_endlessly_by_replica(
+async def test_c30_pod_of_an_unready_daemon_set_counts_one_shuffle_and_infinite_per_replica(
     clock: Clock, tmp_path: Path
 ) -> None:
-    objects = a_namespace("shop"), a_set("DaemonSet", "ds"), its_pod("DaemonSet", "ds"), maintained()
+    objects = a_namespace("shop"), a_set("DaemonSet", "ds"), its_pod("DaemonSet", "ds"), node_to_maintain()
     async with operated(clock, tmp_path, *objects) as world:
         assert await world.shuffled("daemon_set_ds") == (1, float("inf"))
 
 
-async def test_c31_a_pod_of_a_bare_replica_set_counts_once(clock: Clock, tmp_path: Path) -> None:
-    objects = a_namespace("shop"), a_set("ReplicaSet", "rs"), its_pod("ReplicaSet", "rs"), maintained()
+async def test_c31_pod_of_a_bare_replica_set_counts_one_shuffle(clock: Clock, tmp_path: Path) -> None:
+    objects = a_namespace("shop"), a_set("ReplicaSet", "rs"), its_pod("ReplicaSet", "rs"), node_to_maintain()
     async with operated(clock, tmp_path, *objects) as world:
         assert await world.shuffled("replica_set_rs") == (1, 1)
 
 
-async def test_c32_a_pod_of_a_stateful_set_counts_once(clock: Clock, tmp_path: Path) -> None:
-    objects = a_namespace("shop"), a_set("StatefulSet", "ss"), its_pod("StatefulSet", "ss"), maintained()
+async def test_c32_pod_of_a_stateful_set_counts_one_shuffle(clock: Clock, tmp_path: Path) -> None:
+    objects = a_namespace("shop"), a_set("StatefulSet", "ss"), its_pod("StatefulSet", "ss"), node_to_maintain()
     async with operated(clock, tmp_path, *objects) as world:
         assert await world.shuffled("stateful_set_ss") == (1, 1)
         await clock.sleep(100 * REQUEUE)
         assert await world.shuffled("stateful_set_ss") == (1, 1)
 
 
-async def test_c33_a_check_that_fails_counts_each_time(clock: Clock, tmp_path: Path) -> None:
-    async with operated(clock, tmp_path, maintained("broken"), behave=lambda _: ExternalError("down")) as world:
+async def test_c33_failing_check_is_counted_each_time(clock: Clock, tmp_path: Path) -> None:
+    async with operated(clock, tmp_path, node_to_maintain("broken"), behave=lambda _: ExternalError("down")) as world:
         count = ("maintenance_controller_transition_failure_count", "broken")
-        began = clock.monotonic()
+        started = clock.monotonic()
         await world.until(lambda: world.samples().get(count, 0) >= 5)
-        assert clock.monotonic() - began < 3
-        told = [it for it in world.api.objects("events") if it["reason"] == "ChangeMaintenanceStateFailed"]
-        assert len(told) == 1
+        assert clock.monotonic() - started < 3
+        events = [it for it in world.api.objects("events") if it["reason"] == "ChangeMaintenanceStateFailed"]
+        assert len(events) == 1
 
 
-async def test_trouble_that_goes_on_stays_to_be_seen_and_costs_next_to_nothing(clock: Clock, tmp_path: Path) -> None:
-    async with operated(clock, tmp_path, maintained("broken"), behave=lambda _: ExternalError("down")) as world:
+async def test_persistent_failure_refreshes_its_event_with_few_writes(clock: Clock, tmp_path: Path) -> None:
+    async with operated(clock, tmp_path, node_to_maintain("broken"), behave=lambda _: ExternalError("down")) as world:
         await clock.sleep(timedelta(minutes=1))
         before = len(world.api.history)
         await clock.sleep(timedelta(minutes=20))
@@ -175,7 +175,7 @@ async def test_trouble_that_goes_on_stays_to_be_seen_and_costs_next_to_nothing(c
 # Over HTTP
 
 
-OPEN = AccessSettings(mode=AuthMode.OFF)  # what is told to whom has tests of its own
+OPEN = AccessSettings(mode=AuthMode.OFF)  # access control has its own tests
 
 
 async def get(url: str, **headers: str) -> tuple[int, bytes]:
@@ -189,7 +189,7 @@ def served(world: World, at: ListenAddress, **more: Any) -> Any:
 
 
 @pytest.mark.real_time
-async def test_c34_what_was_decided_about_nodes_is_told_with_when_they_are_looked_at_next(tmp_path: Path) -> None:
+async def test_c34_info_endpoint_shows_decisions_and_next_reconcile_of_nodes(tmp_path: Path) -> None:
     async with operated(RealClock(), tmp_path, a_node("n1")) as world, served(world, ListenAddress(0, LOCAL)) as port:
         await world.until(lambda: world.api.get("nodes", "n1")["metadata"].get("labels", {}).get(STATE_LABEL))
         await world.until(world.vitals.infos)
@@ -200,7 +200,7 @@ async def test_c34_what_was_decided_about_nodes_is_told_with_when_they_are_looke
 
 
 @pytest.mark.real_time
-async def test_c35_whoever_comes_without_a_path_finds_a_page(tmp_path: Path) -> None:
+async def test_c35_root_path_serves_the_dashboard(tmp_path: Path) -> None:
     async with operated(RealClock(), tmp_path) as world, served(world, ListenAddress(0, LOCAL)) as port:
         status, body = await get(f"http://{LOCAL}:{port}/")
         assert status == 200
@@ -213,8 +213,8 @@ async def test_c35_whoever_comes_without_a_path_finds_a_page(tmp_path: Path) -> 
 
 
 @asynccontextmanager
-async def ending(world: World, lingers: timedelta) -> AsyncIterator[tuple[asyncio.Task[None], int]]:
-    """Yield a server that was told to end, and its port."""
+async def stopping_server(world: World, lingers: timedelta) -> AsyncIterator[tuple[asyncio.Task[None], int]]:
+    """Yield a server that is being stopped, and its port."""
     ports: asyncio.Queue[int] = asyncio.Queue()
 
     async def serve() -> None:
@@ -232,30 +232,33 @@ async def ending(world: World, lingers: timedelta) -> AsyncIterator[tuple[asynci
 
 
 @pytest.mark.real_time
-async def test_c36_the_server_ends_when_the_numbers_were_read_once_more(tmp_path: Path) -> None:
-    async with operated(RealClock(), tmp_path) as world, ending(world, timedelta(minutes=5)) as (task, port):
+async def test_c36_server_stops_after_metrics_are_scraped_once_more(tmp_path: Path) -> None:
+    async with operated(RealClock(), tmp_path) as world, stopping_server(world, timedelta(minutes=5)) as (task, port):
         assert (await get(f"http://{LOCAL}:{port}/api/v1/info"))[0] == 200
         assert not task.done()
         assert (await get(f"http://{LOCAL}:{port}/metrics"))[0] == 200
 
 
 @pytest.mark.real_time
-async def test_c36_the_server_ends_after_a_while_though_nobody_reads(tmp_path: Path) -> None:
-    async with operated(RealClock(), tmp_path) as world, ending(world, timedelta(milliseconds=50)) as (task, _):
+async def test_c36_server_stops_after_the_linger_time_without_a_scrape(tmp_path: Path) -> None:
+    async with (
+        operated(RealClock(), tmp_path) as world,
+        stopping_server(world, timedelta(milliseconds=50)) as (task, _),
+    ):
         await asyncio.wait([task], timeout=30)
         assert task.cancelled()
 
 
 @pytest.mark.real_time
-async def test_a_second_signal_ends_the_server_at_once(tmp_path: Path) -> None:
-    async with operated(RealClock(), tmp_path) as world, ending(world, timedelta(minutes=5)) as (task, port):
+async def test_second_cancellation_stops_the_server_at_once(tmp_path: Path) -> None:
+    async with operated(RealClock(), tmp_path) as world, stopping_server(world, timedelta(minutes=5)) as (task, port):
         assert (await get(f"http://{LOCAL}:{port}/api/v1/info"))[0] == 200
         task.cancel()
 
 
 @pytest.mark.real_time
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a machine has one address of its own")
-async def test_a_replica_that_does_not_lead_passes_on_what_the_leader_says(tmp_path: Path) -> None:
+async def test_follower_proxies_the_info_endpoint_of_the_leader(tmp_path: Path) -> None:
     pod = {**a_pod(f"{HOME}/haulout-1"), "status": {"phase": "Running", "podIP": ALSO_LOCAL}}
     port = free_port()
     async with (
@@ -263,7 +266,7 @@ async def test_a_replica_that_does_not_lead_passes_on_what_the_leader_says(tmp_p
         served(world, ListenAddress(port, ALSO_LOCAL)),
     ):
         await world.until(world.vitals.infos)
-        follower = OperatorStatus(profiles=ProfilesComponent(world.vitals.profiles.file, FakeExternalClient()))  # type: ignore[union-attr]  # they are there
+        follower = OperatorStatus(profiles=ProfilesComponent(world.vitals.profiles.file, FakeExternalClient()))  # type: ignore[union-attr]  # they exist here
         client = a_client(world.api, world.clock, "haulout-2")
         at = ListenAddress(port, LOCAL)
         serving = serve_http(client, follower, address=at, namespace=HOME, identity="haulout-2_x", access=OPEN)
@@ -277,7 +280,7 @@ async def test_a_replica_that_does_not_lead_passes_on_what_the_leader_says(tmp_p
 
 @pytest.mark.real_time
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a machine has one address of its own")
-async def test_the_dashboard_of_a_replica_that_does_not_lead_shows_what_the_leader_knows(tmp_path: Path) -> None:
+async def test_dashboard_of_a_follower_shows_the_data_of_the_leader(tmp_path: Path) -> None:
     pod = {**a_pod(f"{HOME}/haulout-1"), "status": {"phase": "Running", "podIP": ALSO_LOCAL}}
     port = free_port()
     async with (
@@ -321,7 +324,7 @@ async def test_the_dashboard_of_a_replica_that_does_not_lead_shows_what_the_lead
 
 @pytest.mark.real_time
 @pytest.mark.parametrize("what", ["metrics_address", "health_port"])
-async def test_a_port_in_use_is_told_before_anything_starts(tmp_path: Path, what: str) -> None:
+async def test_port_in_use_is_reported_before_anything_starts(tmp_path: Path, what: str) -> None:
     del tmp_path
     with socket.create_server(("", 0)) as taken:
         port = taken.getsockname()[1]
@@ -331,16 +334,14 @@ async def test_a_port_in_use_is_told_before_anything_starts(tmp_path: Path, what
             await run_operator(a_client(ApiServer(RealClock()), RealClock()), settings)
 
 
-# How it is doing
+# Status and probes
 
 
 def lines(vitals: OperatorStatus) -> Iterator[str]:
     yield from (*vitals.status_lines(), *vitals.unready(), *vitals.troubles())
 
 
-async def test_probes_tell_who_leads_what_is_in_force_and_which_nodes_nothing_is_done_about(
-    clock: Clock, tmp_path: Path
-) -> None:
+async def test_probes_report_leader_configuration_and_skipped_nodes(clock: Clock, tmp_path: Path) -> None:
     node = a_node("n1")
     node["metadata"]["annotations"] = {DATA_ANNOTATION: "{"}
     async with operated(clock, tmp_path, node) as world:
@@ -356,21 +357,21 @@ async def test_probes_tell_who_leads_what_is_in_force_and_which_nodes_nothing_is
         assert world.samples()[("haulout_profiles_nodes_skipped",)] == 1
         file.write_text("profiles: 1")
         await world.until(lambda: world.samples()[("haulout_profiles_configuration_valid",)] == 0)
-        told = list(lines(world.vitals))
-        assert f"[-] configuration: the last valid version of {file} is in force" in told
-        assert told[-2].startswith(f"the last good configuration stays in force: {file}:1: ")
+        status = list(lines(world.vitals))
+        assert f"[-] configuration: the last valid version of {file} is in force" in status
+        assert status[-2].startswith(f"the last good configuration stays in force: {file}:1: ")
         assert world.vitals.unready() == []
-    told = list(world.vitals.status_lines())
-    assert [told[0], *told[2:]] == [
+    status = list(world.vitals.status_lines())
+    assert [status[0], *status[2:]] == [
         "[+] leader: another replica leads, or none does yet",
         "[+] profiles: not reconciled by this replica; the leader reconciles them",
         "[+] notices: reconciled by the leader, not by this replica",
     ]
 
 
-async def test_who_leads_and_may_not_see_nodes_is_not_ready(clock: Clock, tmp_path: Path) -> None:
+async def test_leader_without_permission_to_list_nodes_is_not_ready(clock: Clock, tmp_path: Path) -> None:
     async with operated(clock, tmp_path) as world:
-        controller = world.vitals.profiles.controller  # type: ignore[union-attr]  # they are there
+        controller = world.vitals.profiles.controller  # type: ignore[union-attr]  # they exist here
         assert controller is not None
         await world.until(lambda: not controller.unready_reason())
     vitals = OperatorStatus(profiles=world.vitals.profiles)
@@ -389,28 +390,28 @@ async def test_who_leads_and_may_not_see_nodes_is_not_ready(clock: Clock, tmp_pa
         running.cancel()
 
 
-async def test_without_profiles_there_is_nothing_to_tell_of_nodes(clock: Clock) -> None:
+async def test_operator_without_profiles_reports_no_nodes(clock: Clock) -> None:
     del clock
     vitals = OperatorStatus()
     assert (vitals.infos(), list(vitals.unready()), list(vitals.troubles())) == ([], [], [])
-    told = [it.metric.name for it in vitals.collect_metrics()]
-    assert told == ["haulout_build_info", "leader_election_master_status", "haulout_dashboard_viewers"]
+    metric_names = [it.metric.name for it in vitals.collect_metrics()]
+    assert metric_names == ["haulout_build_info", "leader_election_master_status", "haulout_dashboard_viewers"]
 
 
-async def test_numbers_outlive_leadership_and_what_is_only_so_now_does_not(clock: Clock, tmp_path: Path) -> None:
-    objects = a_namespace("shop"), a_set("StatefulSet", "ss"), its_pod("StatefulSet", "ss"), maintained()
+async def test_counters_outlive_leadership_and_gauges_do_not(clock: Clock, tmp_path: Path) -> None:
+    objects = a_namespace("shop"), a_set("StatefulSet", "ss"), its_pod("StatefulSet", "ss"), node_to_maintain()
     async with operated(clock, tmp_path, *objects) as world:
         await world.shuffled("stateful_set_ss")
         assert world.samples()["haulout_profiles_nodes", "multi", "in-maintenance"] == 1
-        looks = world.samples()["controller_runtime_reconcile_total", "node", "success"]
+        reconciles = world.samples()["controller_runtime_reconcile_total", "node", "success"]
     found = world.samples()
     assert found["maintenance_controller_pod_shuffle_count", "stateful_set_ss", "multi"] == 1
-    assert found["controller_runtime_reconcile_total", "node", "success"] >= looks
+    assert found["controller_runtime_reconcile_total", "node", "success"] >= reconciles
     assert not any(name in ("haulout_profiles_nodes", "workqueue_depth") for name, *_ in found)
 
 
 @pytest.mark.real_time
-async def test_with_a_webhook_the_operator_serves_its_numbers_over_https(tmp_path: Path) -> None:
+async def test_secure_metrics_are_served_over_https_with_authentication(tmp_path: Path) -> None:
     issued, clock, port = Authority().issue(LOCAL), RealClock(), free_port()
     (tmp_path / "tls.crt").write_bytes(issued.cert_pem)
     (tmp_path / "tls.key").write_bytes(issued.key_pem)

@@ -1,4 +1,4 @@
-"""The hub as a whole: who leads, who takes over, what it tells of itself, and what it takes to run it."""
+"""The hub as a whole: leader election, failover, status, metrics and permissions."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -53,7 +53,7 @@ def holder(world: HubClusters) -> str:
     return str(lease["spec"].get("holderIdentity") or "")
 
 
-async def test_of_two_replicas_one_works_and_the_other_takes_over(world: HubClusters) -> None:
+async def test_standby_hub_takes_over_when_the_leader_stops(world: HubClusters) -> None:
     prod = await world.add_cluster("team-a", "prod")
     async with replica(world, "two") as two:
         async with replica(world, "one") as one:
@@ -68,7 +68,7 @@ async def test_of_two_replicas_one_works_and_the_other_takes_over(world: HubClus
         assert holder(world) == "two"
 
 
-async def test_without_an_election_it_works_at_once_and_has_no_lease(world: HubClusters) -> None:
+async def test_hub_without_leader_election_works_at_once_without_a_lease(world: HubClusters) -> None:
     prod = await world.add_cluster("team-a", "prod")
     async with replica(world, "one", elects=False):
         machine = await world.add_machine(prod, "m1")
@@ -76,7 +76,7 @@ async def test_without_an_election_it_works_at_once_and_has_no_lease(world: HubC
     assert not world.api.has("leases", EXTENSION_LEASE, HOME)
 
 
-async def test_it_tells_how_it_stands(world: HubClusters) -> None:
+async def test_hub_reports_status_problems_and_metrics(world: HubClusters) -> None:
     prod, test = await world.add_cluster("a", "prod"), await world.add_cluster("a", "test")
     async with replica(world, "one") as vitals:
         machines = [await world.add_machine(it, f"m-{it.key.name}") for it in (prod, test)]
@@ -87,9 +87,9 @@ async def test_it_tells_how_it_stands(world: HubClusters) -> None:
         await world.clock.sleep(timedelta(minutes=2))
         assert vitals.status_lines()[1] == "[-] hub: 1 of 2 clusters are connected, maintenance is active in 1"
         assert vitals.unready() == ()
-        [trouble] = vitals.troubles()
-        assert trouble.startswith("cluster a/test cannot be reached: ")
-        text = told_in_numbers(vitals)
+        [problem] = vitals.troubles()
+        assert problem.startswith("cluster a/test cannot be reached: ")
+        text = metrics_text(vitals)
         assert 'haulout_hub_clusters{connection="unreachable"} 1' in text
         assert 'haulout_hub_clusters_by_state{state="in-maintenance"} 1' in text
         assert 'haulout_hub_clusters_by_state{state="idle"} 1' in text
@@ -97,12 +97,12 @@ async def test_it_tells_how_it_stands(world: HubClusters) -> None:
         assert 'haulout_hub_longest_wait_seconds{request="deletion"} 120' in text
         assert 'haulout_hub_events_total{reason="DeletionRequested"} 1' in text
         assert f'leader_election_master_status{{name="{EXTENSION_LEASE}"}} 1' in text
-    text = told_in_numbers(vitals)
-    assert 'haulout_hub_events_total{reason="DeletionRequested"} 1' in text, "a counter does not begin anew"
-    assert "haulout_hub_clusters" not in text, "who does not lead does not know"
+    text = metrics_text(vitals)
+    assert 'haulout_hub_events_total{reason="DeletionRequested"} 1' in text, "a counter is not reset"
+    assert "haulout_hub_clusters" not in text, "a standby exposes no cluster gauges"
 
 
-async def test_it_tells_who_counts_in_the_budget_across_clusters_and_who_waits(world: HubClusters) -> None:
+async def test_hub_metrics_count_used_slots_and_waiting_clusters_of_the_budget(world: HubClusters) -> None:
     prod, test = await world.add_cluster("a", "prod"), await world.add_cluster("a", "test")
     async with replica(world, "one", hub=ClusterApiSettings(cluster_budget=("1",))) as vitals:
         first, second = [await world.add_machine(it, f"m-{it.key.name}") for it in (prod, test)]
@@ -118,18 +118,18 @@ async def test_it_tells_who_counts_in_the_budget_across_clusters_and_who_waits(w
         await world.eventually(lambda: budget_in(vitals) == (1, 1, 0), seconds=60)
 
 
-def told_in_numbers(vitals: HubStatus) -> str:
+def metrics_text(vitals: HubStatus) -> str:
     return Exposition(vitals.collect_metrics).text().decode()
 
 
 def budget_in(vitals: HubStatus) -> tuple[int, ...]:
-    """Return how many clusters count, how many may, and how many wait."""
-    lines = dict(line.rsplit(" ", 1) for line in told_in_numbers(vitals).splitlines() if not line.startswith("#"))
+    """Return the used slots, the limit and the number of waiting clusters."""
+    lines = dict(line.rsplit(" ", 1) for line in metrics_text(vitals).splitlines() if not line.startswith("#"))
     names = ("used", "limit", "waiting")
     return tuple(int(lines[f'haulout_hub_budget_{it}{{limit="at most 1 cluster"}}']) for it in names)
 
 
-async def test_cluster_api_may_come_later(clock: Clock, caplog: pytest.LogCaptureFixture) -> None:
+async def test_cluster_api_may_be_installed_after_the_hub(clock: Clock, caplog: pytest.LogCaptureFixture) -> None:
     world = HubClusters(clock)
     world.api.put({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": HOME}})
     async with replica(world, "one") as vitals:
@@ -139,12 +139,12 @@ async def test_cluster_api_may_come_later(clock: Clock, caplog: pytest.LogCaptur
         prod = await world.add_cluster("team-a", "prod")
         machine = await world.add_machine(prod, "m1")
         await world.eventually(lambda: world.has_hook(machine), seconds=120)
-    said = [it.getMessage() for it in caplog.records if it.levelname == "WARNING"]
+    warnings = [it.getMessage() for it in caplog.records if it.levelname == "WARNING"]
     problem = "Cluster API is not installed in this cluster: there are no machines.cluster.x-k8s.io; retrying"
-    assert said.count(problem) == 1
+    assert warnings.count(problem) == 1
 
 
-async def test_a_version_that_is_not_served_any_more_is_left_for_another(clock: Clock) -> None:
+async def test_hub_switches_to_another_api_version_when_one_is_no_longer_served(clock: Clock) -> None:
     world = await HubClusters(clock, versions=("v1beta1",)).install_crds()
     world.api.put({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": HOME}})
     prod = await world.add_cluster("team-a", "prod")
@@ -165,7 +165,7 @@ async def _serve_v1beta2_only(world: HubClusters) -> None:
         await world.admin.update(CUSTOM_RESOURCE_DEFINITIONS, {**found, "spec": {**found["spec"], "versions": both}})
 
 
-# What it takes
+# Permissions
 
 
 def rules(objects: list[RawObject]) -> set[tuple[str | None, str, str, str]]:
@@ -178,7 +178,7 @@ def rules(objects: list[RawObject]) -> set[tuple[str | None, str, str, str]]:
     }
 
 
-def test_the_roles_of_a_hub_hold_what_it_needs_and_no_more() -> None:
+def test_hub_roles_grant_exactly_the_required_permissions() -> None:
     granted = rules(hub_objects(HubInstallation(image="x", namespace="ops")))
     assert granted == {
         (it.namespace, it.group, it.resource, verb) for it in hub_permissions("ops") for verb in it.verbs
@@ -187,19 +187,19 @@ def test_the_roles_of_a_hub_hold_what_it_needs_and_no_more() -> None:
     assert not any("*" in part for rule in granted for part in rule if part)
 
 
-async def test_a_hub_does_with_what_its_roles_hold(clock: Clock) -> None:
-    """With rights that are asked for, all that it does is allowed."""
-    asked = await _asked_for(clock)
+async def test_hub_sends_only_requests_that_its_roles_allow(clock: Clock) -> None:
+    """The requested permissions cover all requests that the hub sends."""
+    requested = await _requested_permissions(clock)
     allowed = {(it.group, it.resource, verb) for it in hub_permissions(HOME) for verb in it.verbs}
-    assert asked <= allowed
+    assert requested <= allowed
 
 
-async def _asked_for(clock: Clock) -> set[tuple[str, str, str]]:
+async def _requested_permissions(clock: Clock) -> set[tuple[str, str, str]]:
     world = await HubClusters(clock).install_crds()
     world.api.put({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": HOME}})
     prod: WorkloadCluster = await world.add_cluster("team-a", "prod")
     client = Client(world.api.transport("one"), clock=clock, random=Random("one"))
-    line = client.transport
+    transport = client.transport
     async with asyncio.TaskGroup() as group:
         running = run_hub(client, HubReplicaSettings(namespace=HOME, identity="one"), connect=world.connect(1))
         task = group.create_task(running)
@@ -212,7 +212,7 @@ async def _asked_for(clock: Clock) -> set[tuple[str, str, str]]:
         task.cancel()
     verbs = {"POST": "create", "PATCH": "patch", "PUT": "update", "DELETE": "delete"}
     found = set()
-    for it in line.requests:  # type: ignore[attr-defined]  # of the sandbox
+    for it in transport.requests:  # type: ignore[attr-defined]  # of the sandbox
         parts = it.request.path.strip("/").split("/")
         group_name = parts[1] if parts[0] == "apis" and len(parts) > 2 else ""
         rest = parts[3 if parts[0] == "apis" else 2 :]
@@ -225,7 +225,7 @@ async def _asked_for(clock: Clock) -> set[tuple[str, str, str]]:
     return found
 
 
-def test_manifests_of_a_hub_have_its_flags(capsys: pytest.CaptureFixture[str]) -> None:
+def test_hub_manifests_contain_the_given_flags(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as exited:
         main(["manifests", "--mode", "management", "--image", "x", "--hub-flag", "--approval-timeout=4h", "-n", "ops"])
     assert exited.value.code == 0
@@ -244,9 +244,7 @@ def test_manifests_of_a_hub_have_its_flags(capsys: pytest.CaptureFixture[str]) -
         (["--image", "x", "--hub-flag", "--x"], "--hub-flag: only with --mode management"),
     ],
 )
-def test_what_makes_no_sense_for_a_hub_is_refused(
-    capsys: pytest.CaptureFixture[str], args: list[str], problem: str
-) -> None:
+def test_invalid_hub_flags_are_rejected(capsys: pytest.CaptureFixture[str], args: list[str], problem: str) -> None:
     with pytest.raises(SystemExit) as exited:
         main(["manifests", *args])
     assert exited.value.code == 2

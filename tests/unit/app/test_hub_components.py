@@ -1,4 +1,4 @@
-"""What goes with a hub, as a whole: from a rule and a request in the management cluster to a node and a host."""
+"""Components of a hub as a whole: from rules and requests in the management cluster to nodes and hosts."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -41,8 +41,10 @@ async def prod(world: HubClusters) -> WorkloadCluster:
 
 
 @asynccontextmanager
-async def running(world: HubClusters, *, line: Transport | None = None, **settings: Any) -> AsyncIterator[HubStatus]:
-    client = Client(line or world.api.transport("hub"), clock=world.clock, random=Random("hub"))
+async def running(
+    world: HubClusters, *, transport: Transport | None = None, **settings: Any
+) -> AsyncIterator[HubStatus]:
+    client = Client(transport or world.api.transport("hub"), clock=world.clock, random=Random("hub"))
     operation = HubReplicaSettings(
         namespace="haulout", identity="hub", elects_leader=False, hub=ClusterApiSettings(**settings)
     )
@@ -55,13 +57,13 @@ async def running(world: HubClusters, *, line: Transport | None = None, **settin
             task.cancel()
 
 
-def said(world: HubClusters, side: WorkloadCluster, machine: str) -> list[str]:
-    """Return the rules that a node was told of, by name."""
+def drain_rules_of(world: HubClusters, side: WorkloadCluster, machine: str) -> list[str]:
+    """Return the names of the drain rules in the annotation of a node."""
     text = world.node_of(side, machine)["metadata"].get("annotations", {}).get(DRAIN_RULES)
     return [] if text is None else [it["name"] for it in msgspec.json.decode(text)["rules"]]
 
 
-def hosts_in_numbers(vitals: HubStatus) -> dict[str, float]:
+def host_metrics(vitals: HubStatus) -> dict[str, float]:
     found = next(it for it in vitals.collect_metrics() if it.metric is metrics.HOSTS)
     return {dict(it.labels)["state"]: it.number for it in found.samples()}
 
@@ -72,39 +74,37 @@ async def write_rule(world: HubClusters, name: str, **spec: Any) -> None:
     await world.admin.create(RULES, body | {"spec": {"drain": {"behavior": "Skip"}, **spec}}, namespace=SPACE)
 
 
-async def test_a_node_carries_the_rules_that_hold_for_its_machine_as_long_as_they_do(
+async def test_node_has_the_drain_rules_of_its_machine_while_they_apply(
     world: HubClusters, prod: WorkloadCluster
 ) -> None:
     machine = await world.add_machine(prod, "m1")
     await write_rule(world, "all")
     async with running(world):
-        await world.eventually(lambda: said(world, prod, machine), becomes=["all"])
+        await world.eventually(lambda: drain_rules_of(world, prod, machine), becomes=["all"])
         await write_rule(world, "of-linux", machines=[{"selector": {"matchLabels": {"os": "linux"}}}])
         await write_rule(world, "staged", machines=[{"clusterSelector": {"matchLabels": {"stage": "prod"}}}])
-        await world.assert_stays(lambda: said(world, prod, machine) == ["all"], seconds=5)
+        await world.assert_stays(lambda: drain_rules_of(world, prod, machine) == ["all"], seconds=5)
         await world.patch_machine(machine, metadata={"labels": {"os": "linux"}})
-        await world.eventually(lambda: said(world, prod, machine), becomes=["all", "of-linux"])
+        await world.eventually(lambda: drain_rules_of(world, prod, machine), becomes=["all", "of-linux"])
         staged = merge_patch({"metadata": {"labels": {"stage": "prod"}}})
         await world.admin.patch(world.clusters, "prod", staged, namespace=SPACE)
-        await world.eventually(lambda: said(world, prod, machine), becomes=["all", "of-linux", "staged"])
+        await world.eventually(lambda: drain_rules_of(world, prod, machine), becomes=["all", "of-linux", "staged"])
         for name in ("all", "of-linux", "staged"):
             await world.admin.delete(RULES, name, namespace=SPACE)
-        await world.eventually(lambda: said(world, prod, machine), becomes=[])
+        await world.eventually(lambda: drain_rules_of(world, prod, machine), becomes=[])
         await world.label_machine(machine, enabled=None)
 
 
-async def test_a_node_whose_machine_opts_out_carries_no_rules_any_more(
-    world: HubClusters, prod: WorkloadCluster
-) -> None:
+async def test_node_of_a_disabled_machine_has_no_drain_rules(world: HubClusters, prod: WorkloadCluster) -> None:
     machine = await world.add_machine(prod, "m1")
     await write_rule(world, "all")
     async with running(world):
-        await world.eventually(lambda: said(world, prod, machine), becomes=["all"])
+        await world.eventually(lambda: drain_rules_of(world, prod, machine), becomes=["all"])
         await world.label_machine(machine, enabled=None)
-        await world.eventually(lambda: said(world, prod, machine), becomes=[])
+        await world.eventually(lambda: drain_rules_of(world, prod, machine), becomes=[])
 
 
-async def test_a_host_is_off_when_the_profile_has_approved_and_cordoned_and_not_before(
+async def test_host_is_powered_off_once_maintenance_is_approved_and_the_node_is_cordoned(
     world: HubClusters, prod: WorkloadCluster
 ) -> None:
     machine = await world.add_machine(prod, "m1")
@@ -123,10 +123,10 @@ async def test_a_host_is_off_when_the_profile_has_approved_and_cordoned_and_not_
         await world.label_node(prod, machine, approve_maintenance="true")
         await world.eventually(lambda: "HostNotPoweredOff" in world.event_reasons())
         assert not is_off()
-        assert hosts_in_numbers(vitals) == {"off": 0, "waiting": 1}
+        assert host_metrics(vitals) == {"off": 0, "waiting": 1}
         await prod.client.patch(NODES, "n-m1", merge_patch({"spec": {"unschedulable": True}}))
         await world.eventually(is_off, seconds=5)
-        await world.eventually(lambda: hosts_in_numbers(vitals) == {"off": 1, "waiting": 0}, seconds=5)
+        await world.eventually(lambda: host_metrics(vitals) == {"off": 1, "waiting": 0}, seconds=5)
         prod.become_unreachable()
         await world.assert_stays(is_off, seconds=60)
         prod.recover()
@@ -135,10 +135,10 @@ async def test_a_host_is_off_when_the_profile_has_approved_and_cordoned_and_not_
         assert [it for it in vitals.troubles() if "cannot be reached" not in it] == []
 
 
-async def test_without_the_flag_hosts_are_none_of_its_business(world: HubClusters, prod: WorkloadCluster) -> None:
+async def test_hub_without_the_metal3_flag_sends_no_host_requests(world: HubClusters, prod: WorkloadCluster) -> None:
     await world.add_machine(prod, "m1")
-    line = world.api.transport("hub")
-    async with running(world, line=line):
+    transport = world.api.transport("hub")
+    async with running(world, transport=transport):
         await world.eventually(lambda: world.has_hook(f"{SPACE}/m1"))
-    assert line.sent_requests(path="machinedrainrules")
-    assert not line.sent_requests(path=BARE_METAL_HOSTS.group)
+    assert transport.sent_requests(path="machinedrainrules")
+    assert not transport.sent_requests(path=BARE_METAL_HOSTS.group)

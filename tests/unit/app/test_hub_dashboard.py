@@ -1,4 +1,4 @@
-"""What a hub shows, whichever of its lives it is in."""
+"""The dashboard of a hub, also before it starts and after it restarts."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -28,24 +28,24 @@ LOST = WorkloadClusterStatus(
 
 @dataclass
 class FakeHub:
-    """A hub that knows one cluster."""
+    """A hub with one cluster."""
 
     machines: object | None = field(default_factory=object)
-    told: list[Callable[[], None]] = field(default_factory=list)
+    callbacks: list[Callable[[], None]] = field(default_factory=list)
 
     def cluster_statuses(self) -> tuple[WorkloadClusterStatus, ...]:
         """Return it."""
         return (LOST,)
 
     def subscribe(self, callback: Callable[[], None], /) -> Callable[[], None]:
-        """Note who wants to know."""
-        self.told.append(callback)
-        return lambda: self.told.remove(callback)
+        """Record the callback."""
+        self.callbacks.append(callback)
+        return lambda: self.callbacks.remove(callback)
 
 
 @dataclass
 class FakeVitals:
-    """How it is doing."""
+    """The status of the hub."""
 
     hub: FakeHub | None = None
     source: Backend | None = None
@@ -58,7 +58,7 @@ class FakeVitals:
 
 
 @asynccontextmanager
-async def facing(
+async def running_dashboard(
     clock: VirtualClock, api: ApiServer, vitals: FakeVitals, admission: ClusterBudget | None = None
 ) -> AsyncIterator[Backend]:
     client = Client(api.transport("hub"), clock=clock, random=Random(0))
@@ -74,37 +74,37 @@ async def facing(
     assert vitals.source is None
 
 
-async def test_clusters_and_the_budget_are_shown(clock: VirtualClock) -> None:
+async def test_hub_dashboard_shows_clusters_and_the_budget(clock: VirtualClock) -> None:
     api = a_management_cluster(clock, a_cluster_object("team-a/prod"))
     client = Client(api.transport("hub"), clock=clock, random=Random(0))
     budget = new_cluster_budget(client, ("1",), namespace=NAMESPACE)
     assert not await budget.acquire(parse_key("team-a/prod"))
-    async with facing(clock, api, FakeVitals(hub=FakeHub()), budget) as source:
+    async with running_dashboard(clock, api, FakeVitals(hub=FakeHub()), budget) as source:
         assert [(it.key, it.budgets) for it in (await source.clusters()).clusters] == [
             ("team-a/prod", ("all clusters",))
         ]
         assert [(it.used, it.limit) for it in (await source.summary()).budgets] == [(1, 1)]
 
 
-async def test_a_hub_that_starts_again_is_seen(clock: VirtualClock) -> None:
+async def test_hub_dashboard_streams_clusters_of_a_restarted_hub(clock: VirtualClock) -> None:
     vitals = FakeVitals()
-    async with facing(clock, ApiServer(clock), vitals) as source:
+    async with running_dashboard(clock, ApiServer(clock), vitals) as source:
         assert (await source.clusters()).total == 0
         vitals.hub = FakeHub()
         async with source.subscribe() as viewer:
-            told = b""
-            while b"event: clusters" not in told:
-                told += await viewer.next() or b""
-        assert b"team-a/prod" in told
+            events = b""
+            while b"event: clusters" not in events:
+                events += await viewer.next() or b""
+        assert b"team-a/prod" in events
 
 
-async def test_without_cluster_api_that_is_said_on_every_page(clock: VirtualClock) -> None:
-    async with facing(clock, ApiServer(clock), FakeVitals(hub=FakeHub(machines=None))) as source:
+async def test_hub_dashboard_shows_a_banner_without_cluster_api(clock: VirtualClock) -> None:
+    async with running_dashboard(clock, ApiServer(clock), FakeVitals(hub=FakeHub(machines=None))) as source:
         assert "Cluster API was not found" in (await source.summary()).banners[0].message
 
 
-async def test_health_tells_of_parts_clusters_and_the_lease(clock: VirtualClock) -> None:
-    async with facing(clock, ApiServer(clock), FakeVitals(hub=FakeHub())) as source:
+async def test_hub_health_lists_components_clusters_and_the_lease(clock: VirtualClock) -> None:
+    async with running_dashboard(clock, ApiServer(clock), FakeVitals(hub=FakeHub())) as source:
         health = await source.health()
         assert [(it.name, it.is_healthy) for it in health.components] == [
             ("the hub", True),
@@ -116,7 +116,7 @@ async def test_health_tells_of_parts_clusters_and_the_lease(clock: VirtualClock)
         assert [it.name for it in health.leases] == [EXTENSION_LEASE]
 
 
-def test_what_was_typed_becomes_a_budget(clock: VirtualClock) -> None:
+def test_cluster_budget_flags_are_parsed(clock: VirtualClock) -> None:
     client = Client(ApiServer(clock).transport("hub"), clock=clock, random=Random(0))
     assert isinstance(new_cluster_budget(client, (), namespace=NAMESPACE), UnlimitedClusterBudget)
     with pytest.raises(ValueError, match="expected a number of clusters"):

@@ -31,9 +31,7 @@ profiles:
 """
 
 
-async def test_an_operator_that_has_nothing_to_do_sends_nothing_but_watches_and_its_leases(
-    clock: Clock, tmp_path: Path
-) -> None:
+async def test_idle_operator_sends_only_watches_and_lease_renewals(clock: Clock, tmp_path: Path) -> None:
     file = tmp_path / "maintenance.yaml"
     file.write_text(CONFIGURATION)
     async with a_replica_cluster(clock, "n1", "n2") as town:

@@ -1,4 +1,4 @@
-"""Nodes of Kubernikus as a part of the operator: by its file, with its rights, beside profiles, and told of."""
+"""The Kubernikus component of the operator: its file, its permissions, its status, together with profiles."""
 
 import base64
 from collections.abc import AsyncIterator, Sequence
@@ -69,12 +69,12 @@ READ = OpenStackSettings(
 
 
 @dataclass
-class Keyed:
-    """Nova behind credentials: they are read for each call, as the SDK has it."""
+class NovaWithCredentials:
+    """Nova with credentials that are read for each call, as in the SDK."""
 
     cloud: OpenStackCloud
     credentials: Credentials | None
-    shown: list[OpenStackSettings] = field(default_factory=list)
+    used_credentials: list[OpenStackSettings] = field(default_factory=list)
 
     async def servers(self, name: str) -> Sequence[ServerDocument]:
         """Return servers."""
@@ -88,28 +88,28 @@ class Keyed:
 
     async def _show(self) -> None:
         if self.credentials is not None:
-            self.shown.append(await self.credentials())
+            self.used_credentials.append(await self.credentials())
 
 
 @dataclass
 class World:
-    """What an operator is made of."""
+    """The parts of an operator."""
 
     cloud: OpenStackCloud
     folder: Path
     text: str = FILE
-    asks_for_credentials: bool = False
+    needs_credentials: bool = False
     vitals: OperatorStatus = field(default_factory=OperatorStatus)
-    nova: Keyed | None = None
+    nova: NovaWithCredentials | None = None
 
     @property
     def path(self) -> Path:
-        """Where the file is."""
+        """The path of the file."""
         return self.folder / "kubernikus.yaml"
 
-    def make(self, credentials: Credentials) -> Keyed:
-        """Make Nova."""
-        self.nova = Keyed(self.cloud, credentials if self.asks_for_credentials else None)
+    def make(self, credentials: Credentials) -> NovaWithCredentials:
+        """Create the Nova client."""
+        self.nova = NovaWithCredentials(self.cloud, credentials if self.needs_credentials else None)
         return self.nova
 
     def operator(self, *, profiles: str = "", identity: str = "one", node: str = "") -> Program:
@@ -129,7 +129,7 @@ class World:
         return program
 
 
-def rights(text: str) -> list[RawObject]:
+def role_objects(text: str) -> list[RawObject]:
     settings = read(text, file="", environ={}).configuration
     return operator_manifests.role_objects(Installation(image="example/haulout", components={Kubernikus: settings}))
 
@@ -143,52 +143,54 @@ async def a_site(plan: ClusterPlan, *, nodes: int) -> AsyncIterator[tuple[Sandbo
         yield cluster, cloud
 
 
-async def gone(cluster: SandboxCluster, node: str) -> None:
+async def wait_for_node_deletion(cluster: SandboxCluster, node: str) -> None:
     await cluster.eventually(lambda: not cluster.has("nodes", node))
 
 
-async def test_the_operator_labels_and_deletes_with_the_rights_that_are_shipped(
+async def test_kubernikus_component_works_with_the_shipped_rbac_rules(
     clock: Clock, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    plan = a_cluster(clock).with_deployment("shop/cart", replicas=2).with_rbac(*rights(BY_SECRET))
+    plan = a_cluster(clock).with_deployment("shop/cart", replicas=2).with_rbac(*role_objects(BY_SECRET))
     async with a_site(plan, nodes=2) as (cluster, cloud):
-        world = World(cloud, tmp_path, BY_SECRET, asks_for_credentials=True)
+        world = World(cloud, tmp_path, BY_SECRET, needs_credentials=True)
         await cluster.create(a_secret())
         cluster.run(world.operator())
         await cluster.eventually(lambda: needs_update(cluster, "pool-2"), becomes="false")
         await request_deletion(cluster, "pool-1")
-        await gone(cluster, "pool-1")
+        await wait_for_node_deletion(cluster, "pool-1")
         assert "forbidden" not in caplog.text
         reasons = {it["reason"] for it in cluster.by_key("events").values()}
         assert {"DeletionOrdered", "ServerDeleted", "Evicting"} <= reasons
 
 
 @pytest.mark.real_time
-async def test_u05_credentials_are_in_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clock: Clock) -> None:
+async def test_u05_credentials_are_read_from_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clock: Clock
+) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "provider").mkdir()
     (tmp_path / "provider" / "cloudprovider.conf").write_text(CONF)
     async with a_site(a_cluster(clock), nodes=1) as (cluster, cloud):
-        world = World(cloud, tmp_path, asks_for_credentials=True)
+        world = World(cloud, tmp_path, needs_credentials=True)
         cluster.run(world.operator())
         await request_deletion(cluster, "pool-1")
-        await gone(cluster, "pool-1")
+        await wait_for_node_deletion(cluster, "pool-1")
         assert world.nova is not None
-        assert set(world.nova.shown) == {READ}
+        assert set(world.nova.used_credentials) == {READ}
 
 
-async def test_u06_credentials_are_in_a_secret_and_read_anew_each_time(tmp_path: Path, clock: Clock) -> None:
+async def test_u06_credentials_are_read_from_a_secret_each_time(tmp_path: Path, clock: Clock) -> None:
     async with a_site(a_cluster(clock), nodes=2) as (cluster, cloud):
-        world = World(cloud, tmp_path, BY_SECRET, asks_for_credentials=True)
+        world = World(cloud, tmp_path, BY_SECRET, needs_credentials=True)
         cluster.run(world.operator())
         await request_deletion(cluster, "pool-1")
         await cluster.eventually(
             lambda: "Secret kube-system/cloud" in event_notes(cluster, "pool-1").get("CloudRequestFailed", "")
         )
         await cluster.create(a_secret())
-        await gone(cluster, "pool-1")
+        await wait_for_node_deletion(cluster, "pool-1")
         assert world.nova is not None
-        assert set(world.nova.shown) == {READ}
+        assert set(world.nova.used_credentials) == {READ}
 
 
 def a_secret() -> RawObject:
@@ -201,19 +203,19 @@ def a_secret() -> RawObject:
     }
 
 
-async def test_it_works_beside_profiles(tmp_path: Path, clock: Clock) -> None:
+async def test_kubernikus_component_runs_together_with_profiles(tmp_path: Path, clock: Clock) -> None:
     async with a_site(a_cluster(clock), nodes=2) as (cluster, cloud):
         world = World(cloud, tmp_path)
         cluster.run(world.operator(profiles=ANNOTATION_CONFIGURATION))
         await request_deletion(cluster, "pool-1")
-        await gone(cluster, "pool-1")
+        await wait_for_node_deletion(cluster, "pool-1")
         await cluster.eventually(
             lambda: cluster.get("nodes", "pool-2")["metadata"]["labels"].get("cloud.sap/maintenance-state")
         )
 
 
-async def test_beside_a_sap_maintenance_controller_it_does_nothing(tmp_path: Path, clock: Clock) -> None:
-    """It would drain and delete at the same time; both go by one lease."""
+async def test_kubernikus_component_is_idle_beside_a_sap_maintenance_controller(tmp_path: Path, clock: Clock) -> None:
+    """Both would drain and delete at the same time; both use one lease."""
     async with a_site(a_cluster(clock), nodes=1) as (cluster, cloud):
 
         async def old(client: Client) -> None:
@@ -232,10 +234,10 @@ async def test_beside_a_sap_maintenance_controller_it_does_nothing(tmp_path: Pat
         assert server_names(cloud) == ["pool-1"]
         assert any("not running on this replica" in it for it in world.vitals.status_lines())
         other.kill()
-        await gone(cluster, "pool-1")
+        await wait_for_node_deletion(cluster, "pool-1")
 
 
-async def test_an_edit_of_the_file_counts_and_a_broken_one_is_told(tmp_path: Path, clock: Clock) -> None:
+async def test_kubernikus_file_edits_are_applied_and_invalid_ones_are_reported(tmp_path: Path, clock: Clock) -> None:
     plan = a_cluster(clock).with_deployment("shop/cart", replicas=1, budget=1)
     async with a_site(plan, nodes=1) as (cluster, cloud):
         world = World(cloud, tmp_path)
@@ -246,26 +248,28 @@ async def test_an_edit_of_the_file_counts_and_a_broken_one_is_told(tmp_path: Pat
         world.path.write_text(FILE.replace("5s, podDel", "soon, podDel"))
         await cluster.eventually(lambda: any("intervals.requeue" in it for it in world.vitals.troubles()))
         world.path.write_text(FILE.replace("timeout: 5m", "timeout: 1m, force: true"))
-        await gone(cluster, "pool-1")
+        await wait_for_node_deletion(cluster, "pool-1")
         await cluster.eventually(lambda: list(world.vitals.troubles()), becomes=[])
 
 
-async def test_how_it_stands_is_told_to_people_and_to_prometheus(tmp_path: Path, clock: Clock) -> None:
+async def test_kubernikus_status_is_reported_in_status_lines_and_metrics(tmp_path: Path, clock: Clock) -> None:
     plan = a_cluster(clock).with_crd(maintenancerecord.custom_resource_definition())
     async with a_site(plan, nodes=3) as (cluster, cloud):
         world = World(cloud, tmp_path)
         cloud.faults.fail("ListServers", status=503, times=None)
         cluster.run(world.operator())
         await cluster.eventually(
-            lambda: "[+] Kubernikus: running on this replica; to be deleted: 0 nodes" in told_by(world)
+            lambda: "[+] Kubernikus: running on this replica; to be deleted: 0 nodes" in status_lines(world)
         )
         await request_deletion(cluster, "pool-1")
         await cluster.eventually(lambda: numbers(world), becomes={"true": 1.0, "false": 0.0})
-        assert any(it.startswith("[-] Kubernikus: node pool-1: its server cannot be deleted") for it in told_by(world))
+        assert any(
+            it.startswith("[-] Kubernikus: node pool-1: its server cannot be deleted") for it in status_lines(world)
+        )
         await cluster.eventually(lambda: transition_texts(cluster, "pool-1", CORDON_OWNER), becomes=["→ Running"])
 
 
-def told_by(world: World) -> Sequence[str]:
+def status_lines(world: World) -> Sequence[str]:
     return world.vitals.status_lines()
 
 
@@ -275,7 +279,7 @@ def numbers(world: World) -> dict[str, float]:
     return {it.split('"')[1]: float(it.rsplit(" ", 1)[1]) for it in ours}
 
 
-async def test_should_it_break_all_else_goes_on_and_it_starts_again(
+async def test_failed_kubernikus_component_restarts_and_others_continue(
     tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     work, broken = KubernikusController.run, [True]
@@ -292,10 +296,10 @@ async def test_should_it_break_all_else_goes_on_and_it_starts_again(
         cluster.run(world.operator())
         await request_deletion(cluster, "pool-1")
         await cluster.eventually(lambda: any("Kubernikus failed" in it for it in world.vitals.troubles()))
-        await gone(cluster, "pool-1")
+        await wait_for_node_deletion(cluster, "pool-1")
 
 
-async def test_the_leader_gives_way_before_its_own_node_goes(tmp_path: Path, clock: Clock) -> None:
+async def test_leader_hands_over_before_its_own_node_is_deleted(tmp_path: Path, clock: Clock) -> None:
     plan = a_cluster(clock).with_deployment("shop/cart", replicas=2)
     async with a_site(plan, nodes=2) as (cluster, cloud):
         world = World(cloud, tmp_path)
@@ -303,7 +307,7 @@ async def test_the_leader_gives_way_before_its_own_node_goes(tmp_path: Path, clo
         await cluster.eventually(lambda: needs_update(cluster, "pool-1"), becomes="false")
         cluster.run(world.operator(identity="two", node="pool-2"), name="two")
         await request_deletion(cluster, "pool-1")
-        await gone(cluster, "pool-1")
+        await wait_for_node_deletion(cluster, "pool-1")
         evicting = {
             it.username for it in cluster.history if it.kind.plural == "pods" and it.username in ("operator", "two")
         }

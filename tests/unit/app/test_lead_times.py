@@ -1,4 +1,4 @@
-"""Profiles whose checks read different lead times: a node that is taken for a notice is kept until that is over."""
+"""Profiles whose checks have different lead times: a drained node stays in maintenance until its notice is over."""
 
 from pathlib import Path
 
@@ -31,7 +31,7 @@ profiles:
 
 
 @pytest.mark.parametrize("moved_to", [None, 200])
-async def test_a_node_taken_forty_minutes_ahead_is_kept_until_the_maintenance_is_over_or_moved_away(
+async def test_node_drained_before_a_notice_is_kept_until_it_is_over_or_rescheduled(
     clock: VirtualClock, tmp_path: Path, moved_to: int | None
 ) -> None:
     file = tmp_path / "maintenance.yaml"

@@ -1,4 +1,4 @@
-"""A leader whose own node is drained by a profile gives way first, to whoever there is; alone it goes on."""
+"""A leader whose own node is drained by a profile hands over to a standby first; without a standby it continues."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -72,7 +72,7 @@ def written(folder: Path, *, action: str) -> Path:
     return path
 
 
-async def test_the_leader_on_the_node_that_a_profile_drains_gives_way_first(clock: Clock, file: Path) -> None:
+async def test_leader_hands_over_before_a_profile_drains_its_own_node(clock: Clock, file: Path) -> None:
     async with a_replica_cluster(clock, "n1", "n2") as town:
         await town.run_pods("web", 3, on="n1", stop=1)
         one = start_replica_with_profiles(town, "one", file, node="n1")
@@ -83,11 +83,15 @@ async def test_the_leader_on_the_node_that_a_profile_drains_gives_way_first(cloc
         await town.wait_until(lambda: lease_holders(town) == all_leases_held_by("two"))
         assert town.pods(on="n1") == []
         assert evicting_users(town) == {"two"}
-        assert "one" in writing_users(town, "/nodes/n1")  # it took the node, so that the second is not placed there
-        assert len(one.external_client.requests) + len(two.external_client.requests) == 1  # what was being sent is sent
+        assert "one" in writing_users(
+            town, "/nodes/n1"
+        )  # it cordoned the node, so that the second is not scheduled there
+        assert (
+            len(one.external_client.requests) + len(two.external_client.requests) == 1
+        )  # the pending notification is sent once
 
 
-async def test_who_only_cordons_its_own_node_goes_on(clock: Clock, tmp_path: Path) -> None:
+async def test_leader_that_only_cordons_its_own_node_keeps_leading(clock: Clock, tmp_path: Path) -> None:
     file = written(tmp_path, action="cordon")
     async with a_replica_cluster(clock, "n1", "n2") as town:
         start_replica_with_profiles(town, "one", file, node="n1")
@@ -99,16 +103,14 @@ async def test_who_only_cordons_its_own_node_goes_on(clock: Clock, tmp_path: Pat
         assert writing_users(town, "/nodes/n1") & {"one", "two"} == {"one"}
 
 
-async def test_a_leader_that_nobody_replaces_drains_its_own_node_and_its_successor_ends_that(
-    clock: Clock, file: Path
-) -> None:
+async def test_leader_without_a_standby_drains_its_own_node_and_a_successor_finishes(clock: Clock, file: Path) -> None:
     async with a_replica_cluster(clock, "n1", "n2") as town:
         await town.run_pods("web", 3, on="n1", stop=lambda number: 1 + 40 * number)
         one = start_replica_with_profiles(town, "one", file, node="n1")
         await town.wait_until(lambda: lease_holders(town) == all_leases_held_by("one"))
         await set_labels(town, "n1", **WANTED)
         assert await town.wait_until(lambda: evicting_users(town) == {"one"}) < 60
-        one.process.kill()  # it was one of the pods
+        one.process.kill()  # its pod was among those evicted
         assert town.pods(on="n1") != []
         start_replica_with_profiles(town, "two", file, node="n2")
         await town.wait_until(lambda: node_state(town, "n1") == MAINTAINED)
@@ -117,23 +119,21 @@ async def test_a_leader_that_nobody_replaces_drains_its_own_node_and_its_success
         await town.wait_until(lambda: node_state(town, "n1") == OPERATIONAL and not is_cordoned(town, "n1"))
 
 
-@pytest.mark.parametrize("accompanied", [True, False], ids=["with another", "alone"])
-def test_whichever_write_is_the_last_before_or_after_giving_way_the_end_is_the_same(
-    file: Path, *, accompanied: bool
-) -> None:
-    async def story(stage: CrashRun) -> None:
-        async with a_replica_cluster(stage.clock, "n1", "n2") as town:
+@pytest.mark.parametrize("has_standby", [True, False], ids=["with a standby", "alone"])
+def test_handover_survives_a_crash_after_any_write(file: Path, *, has_standby: bool) -> None:
+    async def scenario(crash_run: CrashRun) -> None:
+        async with a_replica_cluster(crash_run.clock, "n1", "n2") as town:
             await town.run_pods("web", 2, on="n1", stop=2)
-            stage.start_operator(town.cluster)
+            crash_run.start_operator(town.cluster)
             await town.wait_until(lambda: lease_holders(town) == all_leases_held_by("operator"))
-            if accompanied:
+            if has_standby:
                 start_replica_with_profiles(town, "two", file, node="n2")
             await set_labels(town, "n1", **WANTED)
             await town.wait_until(lambda: node_state(town, "n1") == MAINTAINED)
             assert town.pods(on="n1") == []
             await set_labels(town, "n1", patch=None)
             await town.wait_until(lambda: node_state(town, "n1") == OPERATIONAL and not is_cordoned(town, "n1"))
-            await town.wait_until(lambda: not has_drained_condition(town, "n1"))  # a write of its own, which comes next
+            await town.wait_until(lambda: not has_drained_condition(town, "n1"))  # a separate write, which comes next
 
     async def operator(client: Client) -> None:
         profiles = ProfilesComponent(ProfilesFile(file, environ={}, clock=client.clock), FakeExternalClient())
@@ -142,11 +142,15 @@ def test_whichever_write_is_the_last_before_or_after_giving_way_the_end_is_the_s
         )
 
     writes = assert_survives_crashes(
-        story, operator=operator, invariants=[PodDisruptionBudgetsRespected()], compare=_ends, writes_only_to_api=True
+        scenario,
+        operator=operator,
+        invariants=[PodDisruptionBudgetsRespected()],
+        compare=_ends,
+        writes_only_to_api=True,
     )
     assert writes >= 4
 
 
 def _ends(history: Sequence[Write]) -> dict[str, Any]:
-    """Return how nodes end; a slot that nobody could give back is proved to be free by the next who needs it."""
+    """Return the final state of nodes; an unreleased slot is dropped by the next acquire that proves it free."""
     return end_state(history, ignored={*IGNORED_KINDS, "configmaps"})

@@ -1,4 +1,4 @@
-"""Two replicas that listen to a cloud, and leaders that are killed at random instants: nothing lost, nothing twice."""
+"""Two replicas with a cloud event source, and leaders killed at random instants: nothing is lost or repeated."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -42,9 +42,9 @@ class InProcess:
         for _ in range(2):
             self.start()
 
-    def take_message(self, asked: SentRequest) -> FakeReply:
+    def take_message(self, request: SentRequest) -> FakeReply:
         """Take a message as Slack does."""
-        self.messages.append(asked.json["text"])
+        self.messages.append(request.json["text"])
         return 200, b"ok"
 
     def start(self) -> None:
@@ -62,12 +62,12 @@ class InProcess:
         process.start()
 
     def sources(self, client: Client, nodes: Informer[Node]) -> Sequence[EventSource]:
-        """Listen to the cloud."""
+        """Return the event source of the cloud."""
         cloud, settings = self.cloud, AwsSettings(queue_url=QUEUE)
         return [AwsEventSource(ec2=cloud, auto_scaling=cloud, sqs=cloud, client=client, nodes=nodes, settings=settings)]
 
     def recent_log_lines(self) -> Sequence[str]:
-        """Return nothing: pytest shows it."""
+        """Return nothing: pytest shows the log."""
         return ()
 
     def kill_leader(self) -> None:
@@ -82,7 +82,7 @@ class InProcess:
 
 
 @pytest.mark.parametrize("seed", range(10))
-async def test_kills_at_random_instants_lose_nothing_and_repeat_nothing(
+async def test_leader_kills_at_random_instants_lose_and_repeat_no_action(
     seed: int, clock: Clock, tmp_path: Path
 ) -> None:
     file = tmp_path / "maintenance.yaml"
@@ -91,9 +91,9 @@ async def test_kills_at_random_instants_lose_nothing_and_repeat_nothing(
     async with a_replica_cluster(clock) as town:
         town.put(*definitions())
         admin = town.cluster.client("admin")
-        async with observed_reboots(admin) as judge:
-            story = KillRounds(admin, cloud, InProcess(town, cloud, file), judge, random=Random(seed))
-            await story.prepare()
+        async with observed_reboots(admin) as observer:
+            rounds = KillRounds(admin, cloud, InProcess(town, cloud, file), observer, random=Random(seed))
+            await rounds.prepare()
             for _ in range(ROUNDS):
-                await story.run_round()
-            story.expect_nothing_lost_or_repeated()
+                await rounds.run_round()
+            rounds.expect_nothing_lost_or_repeated()

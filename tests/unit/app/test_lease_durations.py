@@ -14,7 +14,7 @@ from support.builders.objects import a_namespace
 from support.expectations.eventually import eventually
 
 
-async def test_an_operator_leads_by_the_lease_durations_of_its_settings(clock: Clock) -> None:
+async def test_operator_uses_the_lease_durations_of_its_settings(clock: Clock) -> None:
     api = ApiServer(clock)
     api.put(a_namespace("haulout"))
     fifteen, ten, two = (timedelta(seconds=it) for it in (15, 10, 2))

@@ -1,4 +1,4 @@
-"""Clouds with short notices suggest shorter leases."""
+"""Advice on shorter lease durations for clouds with short notices."""
 
 from datetime import timedelta
 
@@ -24,12 +24,12 @@ FLAGS = "--lease-duration=8s --renew-deadline=6s --retry-period=1.5s"
 
 
 @pytest.mark.parametrize("source", ["azure", "gcp", "aws", "oci", "gke", "tickets"])
-def test_the_defaults_are_short_enough_for_all(source: str) -> None:
+def test_default_lease_durations_need_no_advice(source: str) -> None:
     assert lease_advice(LeaderElectionConfig(), [source]) == ""
 
 
 @pytest.mark.parametrize("source", ["azure", "gcp"])
-def test_half_of_the_shortest_notice_must_be_left_after_a_crash(source: str) -> None:
+def test_long_leases_cause_advice_for_clouds_with_short_notices(source: str) -> None:
     assert lease_advice(LONG, ["aws", source]) == (
         f"{source} may announce maintenance only 30s ahead, and after a crash of the leader a standby begins to drain"
         f" within 19s: consider {FLAGS}"
@@ -37,12 +37,12 @@ def test_half_of_the_shortest_notice_must_be_left_after_a_crash(source: str) -> 
 
 
 @pytest.mark.parametrize("source", ["aws", "oci", "tickets"])
-def test_where_notices_come_minutes_ahead_leases_of_client_go_are_short_enough(source: str) -> None:
+def test_client_go_lease_durations_need_no_advice_for_other_clouds(source: str) -> None:
     assert lease_advice(LONG, [source]) == ""
 
 
 def operate(town: DrainCluster, leases: LeaderElectionConfig, *clouds: FakeCloud) -> OperatorStatus:
-    """Run an operator with these leases; return how it stands."""
+    """Run an operator with these lease durations; return its status."""
     town.put(definition())
     vitals = OperatorStatus()
 
@@ -54,18 +54,14 @@ def operate(town: DrainCluster, leases: LeaderElectionConfig, *clouds: FakeCloud
     return vitals
 
 
-async def test_a_cloud_that_is_listened_to_suggests_shorter_leases(
-    clock: Clock, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_configured_cloud_source_causes_lease_advice(clock: Clock, caplog: pytest.LogCaptureFixture) -> None:
     async with a_replica_cluster(clock, "n1") as town:
         vitals = operate(town, LONG, FakeCloud("gcp"))
         await town.wait_until(lambda: any(FLAGS in it for it in vitals.troubles()))
         await town.wait_until(lambda: FLAGS in caplog.text)
 
 
-async def test_a_notice_of_an_agent_suggests_shorter_leases_once(
-    clock: Clock, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_notice_from_an_agent_causes_lease_advice_once(clock: Clock, caplog: pytest.LogCaptureFixture) -> None:
     async with a_replica_cluster(clock, "n1") as town:
         vitals = operate(town, LONG)
         for name in ("preempt-1", "preempt-2"):
@@ -75,7 +71,7 @@ async def test_a_notice_of_an_agent_suggests_shorter_leases_once(
     assert caplog.text.count(FLAGS) == 1
 
 
-async def test_short_leases_suggest_nothing(clock: Clock, caplog: pytest.LogCaptureFixture) -> None:
+async def test_short_leases_cause_no_advice(clock: Clock, caplog: pytest.LogCaptureFixture) -> None:
     async with a_replica_cluster(clock, "n1") as town:
         vitals = operate(town, LeaderElectionConfig(), FakeCloud("gcp"))
         await town.wait_until(lambda: vitals.notices is not None and bool(vitals.notices.listeners))

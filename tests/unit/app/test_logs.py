@@ -1,4 +1,4 @@
-"""One line for each thing that happened, which can be followed by node."""
+"""Log lines: one per event, with the node as a field."""
 
 import io
 import json
@@ -11,7 +11,7 @@ from haulout.app import logs
 
 
 @pytest.fixture(autouse=True)
-def as_before() -> Iterator[None]:
+def restore_root_logger() -> Iterator[None]:
     root = logging.getLogger()
     before = root.handlers[:], root.level
     yield
@@ -28,11 +28,11 @@ def logged(*, as_json: bool, failing: bool = False) -> str:
     return stream.getvalue()
 
 
-def test_a_text_line_ends_with_what_it_is_about() -> None:
+def test_text_log_line_ends_with_its_extra_fields() -> None:
     assert logged(as_json=False).endswith("Z INFO    it begins node=n1\n")
 
 
-def test_a_json_line_has_what_it_is_about_as_a_key() -> None:
+def test_json_log_line_has_its_extra_fields_as_keys() -> None:
     line = json.loads(logged(as_json=True))
     assert {key: line[key] for key in ("level", "logger", "message", "node")} == {
         "level": "info",
@@ -43,7 +43,7 @@ def test_a_json_line_has_what_it_is_about_as_a_key() -> None:
     assert line["time"].endswith("Z")
 
 
-def test_an_exception_is_told_in_both() -> None:
+def test_exceptions_are_logged_in_both_formats() -> None:
     assert "ValueError: no such thing" in json.loads(logged(as_json=True, failing=True))["exception"]
     assert logged(as_json=False, failing=True).endswith("ValueError: no such thing\n")
 
@@ -63,7 +63,7 @@ def hostile(value: str, *, as_json: bool) -> str:
 
 
 @pytest.mark.parametrize("value", HOSTILE)
-def test_no_name_or_error_forges_a_second_record(value: str) -> None:
+def test_line_breaks_in_values_cannot_forge_a_log_record(value: str) -> None:
     (line,) = hostile(value, as_json=True).splitlines()
     assert json.loads(line)["node"] == value
     first, *traceback = hostile(value, as_json=False).splitlines()
@@ -74,15 +74,15 @@ def test_no_name_or_error_forges_a_second_record(value: str) -> None:
 
 @pytest.mark.parametrize("sign", ["\x1b[2J", "\x07", "\x9b2J", "\x7f", "\u202e", "\u2066"])
 @pytest.mark.parametrize("as_json", [False, True])
-def test_a_terminal_is_told_nothing_by_a_name(sign: str, as_json: bool) -> None:  # noqa: FBT001 - a parameter of the test
+def test_control_characters_are_removed_from_log_lines(sign: str, as_json: bool) -> None:  # noqa: FBT001 - a parameter of the test
     assert sign[0] not in hostile(sign, as_json=as_json)
 
 
-def test_a_traceback_stays_readable() -> None:
+def test_traceback_lines_are_indented() -> None:
     lines = logged(as_json=False, failing=True).splitlines()[1:]
     assert lines[0] == "    Traceback (most recent call last):"
     assert lines[-1] == "    ValueError: no such thing"
 
 
-def test_other_letters_stay_as_they_are() -> None:
+def test_printable_unicode_is_logged_unchanged() -> None:
     assert "Grüße 日本 🚢 \\n" in hostile("Grüße 日本 🚢 \\n", as_json=False)

@@ -1,4 +1,4 @@
-"""How Machines are replaced, as environment variables say it."""
+"""Settings of Machine replacement from environment variables."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -16,12 +16,12 @@ NIGHTS = "{weekdays: [mon, tue], start: '22:00', end: '04:00', acrossMidnight: t
 
 
 def wrong(**variables: str) -> list[str]:
-    with pytest.raises(ConfigErrors) as told:
+    with pytest.raises(ConfigErrors) as caught:
         read_settings({f"HAULOUT_MACHINES_{name}": value for name, value in variables.items()})
-    return [str(it) for it in told.value.errors]
+    return [str(it) for it in caught.value.errors]
 
 
-def test_without_variables_it_is_as_with_the_machine_maintenance_operator() -> None:
+def test_machine_settings_default_to_the_machine_maintenance_operator() -> None:
     assert read_settings({"PATH": "/bin", "HAULOUT_AWS": "true"}) == (MachineSettings(), NoticeFilter())
     assert read_settings({"HAULOUT_MACHINES_LEAD": "", "HAULOUT_MACHINES_KINDS": " "}) == (
         MachineSettings(),
@@ -29,7 +29,7 @@ def test_without_variables_it_is_as_with_the_machine_maintenance_operator() -> N
     )
 
 
-def test_each_of_them_counts() -> None:
+def test_each_machine_variable_is_read() -> None:
     settings, policy = read_settings(
         {
             "HAULOUT_MACHINES_LEAD": "48h",
@@ -47,11 +47,11 @@ def test_each_of_them_counts() -> None:
     assert not isinstance(state_at(windows, monday + timedelta(hours=20)), Open)
 
 
-def test_nothing_can_be_replaced_for_notices() -> None:
+def test_kinds_none_disables_replacement_for_notices() -> None:
     assert read_settings({"HAULOUT_MACHINES_KINDS": "none"})[1] == NoticeFilter(kinds=frozenset())
 
 
-def test_all_that_is_wrong_is_told_with_what_was_expected() -> None:
+def test_all_invalid_machine_settings_are_reported_with_the_expected_value() -> None:
     found = wrong(LEAD="2", SURGE="yes", KINDS="Stop,Dance", WINDOW="{start: '9:00'}", WINDOWS="x")
     assert any(it.startswith("environment: HAULOUT_MACHINES_LEAD: ") and "90s" in it for it in found)
     assert "environment: HAULOUT_MACHINES_SURGE: expected true or false, found 'yes'" in found
@@ -61,23 +61,23 @@ def test_all_that_is_wrong_is_told_with_what_was_expected() -> None:
 
 
 @pytest.mark.parametrize(
-    ("window", "said"),
+    ("window", "message"),
     [
-        pytest.param(NIGHTS.replace("timezone", "timzone"), "timzone", id="a key that nobody knows"),
+        pytest.param(NIGHTS.replace("timezone", "timzone"), "timzone", id="an unknown key"),
         pytest.param("{calendars: [a.ics]}", "use blackouts", id="a calendar"),
         pytest.param("[", "HAULOUT_MACHINES_WINDOW:", id="no YAML"),
         pytest.param("-5h", "HAULOUT_MACHINES_WINDOW", id="something else"),
     ],
 )
-def test_a_window_that_would_not_be_kept_is_refused(window: str, said: str) -> None:
-    assert said in " ".join(wrong(WINDOW=window))
+def test_unsupported_machine_window_is_rejected(window: str, message: str) -> None:
+    assert message in " ".join(wrong(WINDOW=window))
 
 
-def test_a_negative_lead_is_refused() -> None:
+def test_negative_machine_lead_is_rejected() -> None:
     assert "expected a duration that is not negative, found '-1h'" in wrong(LEAD="-1h")[0]
 
 
-def test_the_command_line_says_it_and_nothing_is_run(
+def test_invalid_machine_settings_end_haulout_run_with_a_usage_error(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("HAULOUT_MACHINES_SURGE", "perhaps")

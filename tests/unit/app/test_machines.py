@@ -1,4 +1,4 @@
-"""Replacing Machines as a part of the operator: where there are any, beside all else, and told to who asks."""
+"""The machines component of the operator: it runs where Machines exist, together with other components."""
 
 import asyncio
 import logging
@@ -55,13 +55,13 @@ def operator(vitals: OperatorStatus | None = None) -> Program:
 
 @asynccontextmanager
 async def a_site(clock: Clock) -> AsyncIterator[SandboxCluster]:
-    async with with_openshift(a_cluster(clock)).on_the_sandbox() as cluster, machine_api(cluster, paces=SHORT_DELAYS):
+    async with with_openshift(a_cluster(clock)).on_the_sandbox() as cluster, machine_api(cluster, delays=SHORT_DELAYS):
         await cluster.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": HOME}})
         yield cluster
 
 
 def counted(vitals: OperatorStatus) -> dict[str, float]:
-    """Return our numbers about Machines."""
+    """Return our metrics about Machines."""
     lines = Exposition(vitals.collect_metrics).text().decode().splitlines()
     ours = [it.rsplit(" ", 1) for it in lines if it.startswith("haulout_machine_maintenances")]
     return {name: float(number) for name, number in ours}
@@ -71,7 +71,7 @@ def in_phase(vitals: OperatorStatus, wanted: str) -> float:
     return counted(vitals).get(f'haulout_machine_maintenances{{phase="{wanted}"}}', -1)
 
 
-async def test_a_notice_becomes_a_record_and_its_machine_is_replaced(clock: Clock) -> None:
+async def test_notice_creates_a_machine_maintenance_and_replaces_its_machine(clock: Clock) -> None:
     vitals = OperatorStatus()
     async with a_site(clock) as cluster:
         first, second = await create_machine_set(cluster, "workers", replicas=2)
@@ -88,7 +88,7 @@ async def test_a_notice_becomes_a_record_and_its_machine_is_replaced(clock: Cloc
         assert vitals.troubles() == []
 
 
-async def test_what_cannot_be_done_is_a_trouble(clock: Clock) -> None:
+async def test_refused_machine_maintenance_is_reported_as_a_problem(clock: Clock) -> None:
     vitals = OperatorStatus()
     async with a_site(clock) as cluster:
         (name,) = await create_machine_set(cluster, "workers", replicas=1)
@@ -101,15 +101,15 @@ async def test_what_cannot_be_done_is_a_trouble(clock: Clock) -> None:
                 "spec": {"maintenancescheduled": False, "machineid": "i-0other", "machinelink": name},
             }
         )
-        (told,) = await cluster.eventually(vitals.troubles)
-        assert told == (
+        (problem,) = await cluster.eventually(vitals.troubles)
+        assert problem == (
             "1 MachineMaintenance cannot be done: "
             "`kubectl get machinemaintenances -n machine-maintenance-operator` shows why"
         )
         assert in_phase(vitals, "Refused") == 1
 
 
-async def test_a_machine_that_will_be_late_is_a_trouble(clock: Clock) -> None:
+async def test_late_machine_replacement_is_reported_as_a_problem(clock: Clock) -> None:
     window = "{weekdays: [sat], start: '02:00', end: '04:00'}"
     settings, policy = read_settings({"HAULOUT_MACHINES_WINDOW": window})
     vitals = OperatorStatus(machines=MachinesComponent(settings=settings, policy=policy))
@@ -117,29 +117,29 @@ async def test_a_machine_that_will_be_late_is_a_trouble(clock: Clock) -> None:
         (name,) = await create_machine_set(cluster, "workers", replicas=1)
         cluster.run(operator(vitals))
         await create_machinemaintenance(cluster, name, notbefore=(clock.now() + timedelta(minutes=5)).isoformat())
-        (told,) = await cluster.eventually(vitals.troubles)
-        assert told.startswith("1 Machine will not be replaced before the cloud begins")
+        (problem,) = await cluster.eventually(vitals.troubles)
+        assert problem.startswith("1 Machine will not be replaced before the cloud begins")
         assert counted(vitals)["haulout_machine_maintenances_late"] == 1
         assert terminating_machines(cluster) == []
 
 
-# Where they come later
+# CRDs that are installed later
 
 
-async def test_what_is_missing_may_come_later_than_the_operator(clock: Clock) -> None:
+async def test_crds_may_be_installed_after_the_operator(clock: Clock) -> None:
     record = machinemaintenance.definition()
     vitals = OperatorStatus()
     async with a_cluster(clock).on_the_sandbox() as cluster:
         await cluster.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": HOME}})
         operating = cluster.run(operator(vitals))
         await cluster.pass_time(minutes=30)
-        assert len(asked(cluster)) == 1
+        assert len(machine_requests(cluster)) == 1
         assert [it for it in vitals.status_lines() if "machines" in it] == []
         install(cluster, *custom_resource_definitions())
-        async with machine_api(cluster, paces=SHORT_DELAYS):
+        async with machine_api(cluster, delays=SHORT_DELAYS):
             (name,) = await create_machine_set(cluster, "workers", replicas=1)
             await cluster.pass_time(minutes=60)
-            assert len(asked(cluster)) <= 12
+            assert len(machine_requests(cluster)) <= 12
             assert [it for it in vitals.status_lines() if "machines" in it] == []
             install(cluster, record)
             await cluster.pass_time(minutes=10)
@@ -148,9 +148,7 @@ async def test_what_is_missing_may_come_later_than_the_operator(clock: Clock) ->
         operating.kill()
 
 
-async def test_a_cluster_without_machines_is_no_reason_for_a_warning(
-    clock: Clock, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_cluster_without_machines_causes_no_warning(clock: Clock, caplog: pytest.LogCaptureFixture) -> None:
     async with a_cluster(clock).on_the_sandbox() as cluster:
         await cluster.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": HOME}})
         with caplog.at_level(logging.INFO):
@@ -164,17 +162,17 @@ def install(cluster: SandboxCluster, *wanted: RawObject) -> None:
         cluster.cluster.api.put(definition)
 
 
-def asked(cluster: SandboxCluster) -> list[str]:
-    """Return what the operator has asked about Machines."""
+def machine_requests(cluster: SandboxCluster) -> list[str]:
+    """Return the requests of the operator about Machines."""
     (process,) = cluster.processes.values()
     paths = [it.request.path for it in process.transport.requests]
     return [it for it in paths if "openshift" in it]
 
 
-# Where it breaks
+# Failures
 
 
-async def test_a_part_that_breaks_is_started_again_and_hears_of_nodes_once(
+async def test_failed_machines_component_restarts_and_subscribes_to_nodes_once(
     clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Broken(MachineMaintenanceController):
@@ -190,35 +188,35 @@ async def test_a_part_that_breaks_is_started_again_and_hears_of_nodes_once(
             raise RuntimeError("a defect")
 
     monkeypatch.setattr("haulout.controllers.machines.controller.MachineMaintenanceController", Broken)
-    told: list[str] = []
-    seen: list[Counting] = []
-    whole = MachinesComponent()
+    reports: list[str] = []
+    informers: list[Counting] = []
+    component = MachinesComponent()
 
     async def program(client: Client) -> None:
         nodes = Counting(client, ListWatch(NODES), transform=as_is)
-        seen.append(nodes)
+        informers.append(nodes)
 
         async def warn(note: str, *, reason: str, action: str) -> None:
             assert (reason, action) == ("MachinesFailed", "RunMachines")
-            told.append(note)
+            reports.append(note)
 
         async with asyncio.TaskGroup() as group:
             group.create_task(followed(nodes))
-            await whole.run(Leader(client=client, identity="one", namespace="haulout", nodes=nodes, warn=warn))
+            await component.run(Leader(client=client, identity="one", namespace="haulout", nodes=nodes, warn=warn))
 
     async with a_site(clock) as cluster:
         (name,) = await create_machine_set(cluster, "workers", replicas=1)
         cluster.run(program)
         await create_machinemaintenance(cluster, name)
         await wait_until_completed(cluster, name)
-        assert len(told) == 2
-        assert "Machine replacement failed" in told[0]
-        assert "a defect" in next(whole.problems())
-        assert [it.handlers for it in seen] == [1]
+        assert len(reports) == 2
+        assert "Machine replacement failed" in reports[0]
+        assert "a defect" in next(component.problems())
+        assert [it.handlers for it in informers] == [1]
 
 
 class Counting(Informer[Node]):
-    """Nodes that know how many listen."""
+    """An informer of nodes that counts its subscribers."""
 
     handlers = 0
 

@@ -1,4 +1,4 @@
-"""Metrics in a whole cluster on simulated time: they say what happens there, and alerts tell when they should."""
+"""Metrics of a whole cluster on simulated time, and the alerts that they fire."""
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -70,8 +70,8 @@ profiles:
 
 
 @dataclass
-class Story:
-    """A cluster with an operator in it, of which the numbers are read every minute."""
+class Scenario:
+    """A cluster with an operator, whose metrics are scraped every minute."""
 
     cluster: LiveCluster
     file: Path
@@ -80,7 +80,7 @@ class Story:
     scrapes: Scrapes = field(default_factory=Scrapes)
 
     def read(self) -> None:
-        """Read the numbers."""
+        """Scrape the metrics."""
         text = Exposition(self.vitals.collect_metrics).text().decode()
         self.scrapes.add(at=self.cluster.clock.now().timestamp(), text=text)
 
@@ -92,7 +92,7 @@ class Story:
             self.read()
 
     async def order(self, name: str, node: str, **spec: Any) -> None:
-        """Order a maintenance."""
+        """Create a NodeMaintenance."""
         await self.cluster.create(
             {
                 "apiVersion": NODE_MAINTENANCES.api_version,
@@ -109,13 +109,13 @@ class Story:
         return sum(values[-1] for has, values in found if labels.items() <= dict(has).items())
 
     def fired(self) -> set[str]:
-        """Return the alerts that were told so far, by a Prometheus that waits for a tenth of the time with each."""
+        """Return the alerts that have fired so far, with a tenth of the `for` time of each."""
         return {it.name for it in ALERTS if fires(it.expr, self.scrapes, for_seconds=seconds(it.for_) / 10)}
 
 
 @asynccontextmanager
-async def a_story(clock: Clock, folder: Path) -> AsyncIterator[Story]:
-    """Yield a cluster with six nodes: some have a pod that its budget lets nobody evict."""
+async def a_metrics_scenario(clock: Clock, folder: Path) -> AsyncIterator[Scenario]:
+    """Yield a cluster with six nodes; one has a pod whose PodDisruptionBudget refuses eviction."""
     file = folder / "maintenance.yaml"
     file.write_text(FILE)
     plan = ClusterPlan(clock)
@@ -141,9 +141,9 @@ async def a_story(clock: Clock, folder: Path) -> AsyncIterator[Story]:
             )
 
         cluster.run(program)
-        story = Story(cluster, file, cloud, vitals)
-        await story.passes(2 * MINUTE)
-        yield story
+        scenario = Scenario(cluster, file, cloud, vitals)
+        await scenario.passes(2 * MINUTE)
+        yield scenario
 
 
 def node_of(cluster: LiveCluster, app: str) -> str:
@@ -152,103 +152,110 @@ def node_of(cluster: LiveCluster, app: str) -> str:
     return str(pod["spec"]["nodeName"])
 
 
-async def test_where_all_is_well_numbers_say_so_and_no_alert_does(clock: Clock, tmp_path: Path) -> None:
-    async with a_story(clock, tmp_path) as story:
-        cluster = story.cluster
+async def test_metrics_of_a_healthy_cluster_fire_no_alert(clock: Clock, tmp_path: Path) -> None:
+    async with a_metrics_scenario(clock, tmp_path) as scenario:
+        cluster = scenario.cluster
         stuck = node_of(cluster, STUCK)
         first, second, third, fourth, *_ = [it for it in sorted(cluster.by_key("nodes")) if it != stuck]
-        await story.order("patch", first)
+        await scenario.order("patch", first)
         wanted = {"labels": {PROFILE_LABEL: "os"}, "annotations": {"wanted": "yes"}}
         await cluster.patch("nodes", second, metadata=wanted)
         start = clock.now() + 20 * MINUTE
-        story.cloud.report("e1", at=clock.now(), node_name=third, plan=MaintenancePlan(start=start))
-        await story.passes(2 * MINUTE)
-        assert story.value("haulout_drain_duration_seconds_count", controller="nodemaintenance", result="Drained") == 1
-        assert story.value("haulout_drain_duration_seconds_count", controller="profiles", result="Drained") == 1
-        assert 0 < story.value("haulout_drain_duration_seconds_sum", controller="nodemaintenance") < 60
-        assert story.value("haulout_drain_pods_total", method="evict") >= 2
-        assert story.value("haulout_drains_running") == 0
-        assert story.value("haulout_nodes") == 6
-        assert story.value("haulout_nodes_unavailable") == 2
-        assert story.value("haulout_budget_used", group="the whole cluster") == 2
-        assert story.value("haulout_budget_limit", group="topology.kubernetes.io/zone=z1") == 1
-        assert story.value("haulout_notices_lead_seconds_count", source="cloud") == 1
-        assert story.value("haulout_notices_lead_seconds_sum") == pytest.approx(20 * 60, abs=5)
-        assert story.value("haulout_watch_objects", resource="nodes") >= 6
-        assert story.value("haulout_watch_age_seconds", resource="nodes") < 120
-        assert story.value("haulout_watch_not_synced") == 0
-        assert story.value("haulout_queue_lag_seconds_count", queue="profiles") > 0
-        assert story.value("haulout_api_requests_total", verb="watch", resource="nodes", code="200") >= 1
-        await story.order("next", fourth)
-        await story.passes(MINUTE)
-        assert story.value("haulout_budget_waiting", controller="nodemaintenance") == 1
+        scenario.cloud.report("e1", at=clock.now(), node_name=third, plan=MaintenancePlan(start=start))
+        await scenario.passes(2 * MINUTE)
+        assert (
+            scenario.value("haulout_drain_duration_seconds_count", controller="nodemaintenance", result="Drained") == 1
+        )
+        assert scenario.value("haulout_drain_duration_seconds_count", controller="profiles", result="Drained") == 1
+        assert 0 < scenario.value("haulout_drain_duration_seconds_sum", controller="nodemaintenance") < 60
+        assert scenario.value("haulout_drain_pods_total", method="evict") >= 2
+        assert scenario.value("haulout_drains_running") == 0
+        assert scenario.value("haulout_nodes") == 6
+        assert scenario.value("haulout_nodes_unavailable") == 2
+        assert scenario.value("haulout_budget_used", group="the whole cluster") == 2
+        assert scenario.value("haulout_budget_limit", group="topology.kubernetes.io/zone=z1") == 1
+        assert scenario.value("haulout_notices_lead_seconds_count", source="cloud") == 1
+        assert scenario.value("haulout_notices_lead_seconds_sum") == pytest.approx(20 * 60, abs=5)
+        assert scenario.value("haulout_watch_objects", resource="nodes") >= 6
+        assert scenario.value("haulout_watch_age_seconds", resource="nodes") < 120
+        assert scenario.value("haulout_watch_not_synced") == 0
+        assert scenario.value("haulout_queue_lag_seconds_count", queue="profiles") > 0
+        assert scenario.value("haulout_api_requests_total", verb="watch", resource="nodes", code="200") >= 1
+        await scenario.order("next", fourth)
+        await scenario.passes(MINUTE)
+        assert scenario.value("haulout_budget_waiting", controller="nodemaintenance") == 1
         await cluster.admin.delete(NODE_MAINTENANCES, "patch")
         await cluster.patch("nodes", second, metadata={"annotations": {"wanted": None}})
-        await story.passes(2 * MINUTE)
-        assert story.value("haulout_budget_waiting", controller="nodemaintenance") == 0
+        await scenario.passes(2 * MINUTE)
+        assert scenario.value("haulout_budget_waiting", controller="nodemaintenance") == 0
         await cluster.admin.delete(NODE_MAINTENANCES, "next")
-        await story.passes(start + SECOND - clock.now())
+        await scenario.passes(start + SECOND - clock.now())
         await cluster.patch(MAINTENANCE_NOTICES.plural, "cloud-e1", spec={"stage": NoticeStage.STARTED})
-        await story.passes(MINUTE)
-        assert story.value("haulout_notices", phase="Active") == 1
-        assert 600 < story.value("haulout_notices_empty_before_start_seconds_sum", source="cloud") <= 900
-        assert story.value("haulout_queue_scheduled_lag_seconds_count", queue="notices") > 0
-        assert story.value("haulout_queue_scheduled_lag_seconds_sum", queue="notices") < 1
-        assert story.fired() == set()
+        await scenario.passes(MINUTE)
+        assert scenario.value("haulout_notices", phase="Active") == 1
+        assert 600 < scenario.value("haulout_notices_empty_before_start_seconds_sum", source="cloud") <= 900
+        assert scenario.value("haulout_queue_scheduled_lag_seconds_count", queue="notices") > 0
+        assert scenario.value("haulout_queue_scheduled_lag_seconds_sum", queue="notices") < 1
+        assert scenario.fired() == set()
 
 
-async def test_where_things_go_wrong_alerts_tell(clock: Clock, tmp_path: Path) -> None:
-    async with a_story(clock, tmp_path) as story:
-        cluster = story.cluster
+async def test_alerts_fire_for_blocked_drains_late_notices_and_invalid_configuration(
+    clock: Clock, tmp_path: Path
+) -> None:
+    async with a_metrics_scenario(clock, tmp_path) as scenario:
+        cluster = scenario.cluster
         stuck = node_of(cluster, STUCK)
-        await story.order("patch", stuck)
-        await story.passes(5 * MINUTE)
-        assert story.fired() == {"HauloutDrainBlocked"}
-        assert story.value("haulout_drains_blocked", kind="DisruptionBudget", controller="nodemaintenance") == 1
-        assert 240 < story.value("haulout_drain_blocked_seconds_total", kind="DisruptionBudget") <= 300
-        assert story.value("haulout_drain_refusals_total", kind="DisruptionBudget") > 1
-        assert story.value("haulout_drains_running", controller="nodemaintenance") == 1
-        assert story.value("haulout_drain_pods_left", controller="nodemaintenance") == 1
+        await scenario.order("patch", stuck)
+        await scenario.passes(5 * MINUTE)
+        assert scenario.fired() == {"HauloutDrainBlocked"}
+        assert scenario.value("haulout_drains_blocked", kind="DisruptionBudget", controller="nodemaintenance") == 1
+        assert 240 < scenario.value("haulout_drain_blocked_seconds_total", kind="DisruptionBudget") <= 300
+        assert scenario.value("haulout_drain_refusals_total", kind="DisruptionBudget") > 1
+        assert scenario.value("haulout_drains_running", controller="nodemaintenance") == 1
+        assert scenario.value("haulout_drain_pods_left", controller="nodemaintenance") == 1
 
-        story.cloud.report("e1", at=clock.now(), node_name=stuck, plan=MaintenancePlan(start=clock.now() + 3 * MINUTE))
-        await story.passes(2 * MINUTE)
-        assert story.fired() == {"HauloutDrainBlocked", "HauloutNoticesLate"}
+        scenario.cloud.report(
+            "e1", at=clock.now(), node_name=stuck, plan=MaintenancePlan(start=clock.now() + 3 * MINUTE)
+        )
+        await scenario.passes(2 * MINUTE)
+        assert scenario.fired() == {"HauloutDrainBlocked", "HauloutNoticesLate"}
         await cluster.patch(MAINTENANCE_NOTICES.plural, "cloud-e1", spec={"stage": NoticeStage.STARTED})
-        await story.passes(MINUTE)
-        assert story.value("haulout_notices_empty_before_start_seconds_bucket", le="0") == 1
+        await scenario.passes(MINUTE)
+        assert scenario.value("haulout_notices_empty_before_start_seconds_bucket", le="0") == 1
         announced = {"HauloutNoticesLate", "HauloutNodeNotEmptyInTime"}
-        assert story.fired() == {"HauloutDrainBlocked", *announced}
+        assert scenario.fired() == {"HauloutDrainBlocked", *announced}
 
         await cluster.admin.delete(NODE_MAINTENANCES, "patch")
-        await story.passes(MINUTE)
+        await scenario.passes(MINUTE)
         assert (
-            story.value("haulout_drain_duration_seconds_count", result="Cancelled", controller="nodemaintenance") == 1
+            scenario.value("haulout_drain_duration_seconds_count", result="Cancelled", controller="nodemaintenance")
+            == 1
         )
-        story.file.write_text("profiles: [{")
-        await story.passes(2 * MINUTE)
-        assert story.fired() == {"HauloutDrainBlocked", "HauloutConfigurationBroken", *announced}
+        scenario.file.write_text("profiles: [{")
+        await scenario.passes(2 * MINUTE)
+        assert scenario.fired() == {"HauloutDrainBlocked", "HauloutConfigurationBroken", *announced}
 
 
-ELSEWHERE = (  # there are no such things in the story, and what any process tells is told beside it
+ELSEWHERE = (  # not in this scenario, and process metrics are exposed separately
     *("haulout_machine_", "haulout_webhook_", "haulout_esx_", "haulout_kubernikus_", "haulout_hub_"),
     "haulout_agent_",
     *("process_", "python_", "haulout_http_"),
 )
 
 
-async def test_every_metric_is_declared_and_nothing_else_is_told(clock: Clock, tmp_path: Path) -> None:
-    async with a_story(clock, tmp_path) as story:
-        told = {it.metric.name for it in story.vitals.collect_metrics()}
+async def test_every_exposed_metric_is_declared_in_the_catalogue(clock: Clock, tmp_path: Path) -> None:
+    async with a_metrics_scenario(clock, tmp_path) as scenario:
+        exposed = {it.metric.name for it in scenario.vitals.collect_metrics()}
         declared = {it.name for it in catalogue.metrics()}
-        assert told <= declared
-        assert declared - told == {it for it in declared if it.startswith(ELSEWHERE)}
-        for it in story.vitals.collect_metrics():
+        assert exposed <= declared
+        assert declared - exposed == {it for it in declared if it.startswith(ELSEWHERE)}
+        for it in scenario.vitals.collect_metrics():
             samples = list(it.samples())
             endings = ("_bucket", "_sum", "_count") if it.metric.kind is MetricKind.HISTOGRAM else ("",)
             assert {sample.name for sample in samples} <= {it.metric.name + ending for ending in endings}
 
 
-# What is hard to bring about: of each alert, numbers that should have it told, and others that should not
+# Alerts that are hard to cause in a scenario: for each, samples that should fire it, and others that should not
 
 LAG = 'haulout_{}_lag_seconds_bucket{{queue="q",le="{}"}} {}'
 LIMIT = 'limit="at most 1",group="all"'
@@ -271,8 +278,8 @@ def used_up(used: int, waiting: int) -> Callable[[int], str]:
     )
 
 
-def clusters_wait(used: int, waiting: int) -> Callable[[int], str]:
-    """Of two limits one has room whatever happens: that somebody waits is not told of that one."""
+def cluster_budget_used_up(used: int, waiting: int) -> Callable[[int], str]:
+    """One of two limits always has free slots: the waiting cluster is not counted for that one."""
     numbers = (("at most 1", used, 1, waiting), ("at most 5", used, 5, waiting))
     return lambda _: "\n".join(
         f'haulout_hub_budget_{name}{{limit="{limit}"}} {number}'
@@ -323,25 +330,25 @@ CASES = {
     "HauloutAbsent": (lambda _: "other 1", leads(operator=0, hub=0)),
     "HauloutNoLeader": (leads(operator=1, hub=0), leads(operator=1, hub=1)),
     "HauloutBudgetExhausted": (used_up(1, 1), used_up(1, 0)),
-    "HauloutClusterBudgetExhausted": (clusters_wait(1, 1), clusters_wait(1, 0)),
+    "HauloutClusterBudgetExhausted": (cluster_budget_used_up(1, 1), cluster_budget_used_up(1, 0)),
     "HauloutQueueLagHigh": (lags("queue", quick=1, slow=9), lags("queue", quick=10, slow=0)),
     "HauloutTimersLate": (lags("queue_scheduled", quick=1, slow=9), lags("queue_scheduled", quick=10, slow=0)),
     "HauloutApiErrors": (answers(1, 1), answers(20, 1)),
 }
-IN_STORIES = {
+IN_SCENARIOS = {
     *("HauloutDrainBlocked", "HauloutNoticesLate", "HauloutNodeNotEmptyInTime", "HauloutConfigurationBroken"),
 }
 
 
-def test_each_alert_is_tried() -> None:
-    assert {it.name for it in ALERTS} == IN_STORIES | set(CASES)
+def test_each_alert_has_a_test() -> None:
+    assert {it.name for it in ALERTS} == IN_SCENARIOS | set(CASES)
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_an_alert_tells_when_it_should_and_not_otherwise(name: str) -> None:
+def test_alert_fires_exactly_for_its_condition(name: str) -> None:
     [alert] = [it for it in ALERTS if it.name == name]
-    for numbers, is_told in zip(CASES[name], (True, False), strict=True):
+    for numbers, should_fire in zip(CASES[name], (True, False), strict=True):
         scrapes = Scrapes()
         for minute in range(300):
             scrapes.add(at=60 * minute, text=numbers(minute))
-        assert fires(alert.expr, scrapes, for_seconds=seconds(alert.for_)) is is_told
+        assert fires(alert.expr, scrapes, for_seconds=seconds(alert.for_)) is should_fire

@@ -1,4 +1,4 @@
-"""The operator, profiles with a window, and a cloud that plans outside of it."""
+"""The operator, profiles with a window, and a cloud that schedules maintenance outside of it."""
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
@@ -42,7 +42,7 @@ profiles:
 """
 
 
-async def test_a_cloud_moves_its_maintenance_into_the_window_of_the_profile_which_empties_the_node_in_time(
+async def test_maintenance_is_rescheduled_into_the_profile_window_and_the_node_is_drained_in_time(
     clock: Clock, tmp_path: Path
 ) -> None:
     file = tmp_path / "maintenance.yaml"
@@ -71,15 +71,15 @@ async def test_a_cloud_moves_its_maintenance_into_the_window_of_the_profile_whic
             (found,) = town.api.objects("maintenancenotices") or [{}]
             return dict(found)
 
-        def begins() -> datetime | None:
+        def notice_start() -> datetime | None:
             start = notice().get("spec", {}).get("start")
             return None if start is None else datetime.fromisoformat(start)
 
-        suits = planned.replace(hour=10, minute=46)
-        await town.wait_until(lambda: begins() == suits, within=HOUR)
+        window_start = planned.replace(hour=10, minute=46)
+        await town.wait_until(lambda: notice_start() == window_start, within=HOUR)
         assert {"RescheduleRequested", "MaintenanceRescheduled"} <= set(event_notes(town, "n1"))
         await town.wait_until(
-            lambda: "drainAt" in notice()["status"] and clock.now() >= suits - 14 * MINUTE, within=14 * HOUR
+            lambda: "drainAt" in notice()["status"] and clock.now() >= window_start - 14 * MINUTE, within=14 * HOUR
         )
         assert town.api.get("nodes", "n1")["spec"].get("unschedulable")
         conditions = {it["type"]: it for it in notice()["status"]["conditions"]}
@@ -87,9 +87,7 @@ async def test_a_cloud_moves_its_maintenance_into_the_window_of_the_profile_whic
         assert conditions["Rescheduled"]["reason"] == "Accepted"
 
 
-async def test_of_a_node_whose_profiles_do_not_go_by_notices_nobody_says_that_it_will_be_emptied(
-    clock: Clock, tmp_path: Path
-) -> None:
+async def test_notice_of_a_node_without_a_notice_profile_has_no_drain_time(clock: Clock, tmp_path: Path) -> None:
     file = tmp_path / "maintenance.yaml"
     file.write_text(MONDAYS)
 
@@ -108,9 +106,9 @@ async def test_of_a_node_whose_profiles_do_not_go_by_notices_nobody_says_that_it
         Process(town.cluster, "one", program).start()
         await clock.sleep(MINUTE)
         found = {it["metadata"]["name"]: it["status"] for it in town.api.objects("maintenancenotices")}
-        said = {
+        reasons = {
             name: [it["reason"] for it in status["conditions"] if it["type"] == "OnTime"]
             for name, status in found.items()
         }
-        assert said == {"for-n1": ["Planned"], "for-n2": ["NoProfileMatches"]}
+        assert reasons == {"for-n1": ["Planned"], "for-n2": ["NoProfileMatches"]}
         assert ("drainAt" in found["for-n1"], "drainAt" in found["for-n2"]) == (True, False)

@@ -1,4 +1,4 @@
-"""Notices under the operator: whoever writes them, whenever their definition comes, whoever leads."""
+"""Notices in the operator: from users and clouds, with a late CRD, and across failovers."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -47,7 +47,7 @@ SECOND, MINUTE, HOUR, DAY = (timedelta(**{it: 1}) for it in ("seconds", "minutes
 
 @dataclass
 class Replica:
-    """An operator, and what is known of it."""
+    """An operator and its status."""
 
     process: Process
     notices: NoticesComponent
@@ -55,7 +55,7 @@ class Replica:
 
 
 def replica(town: DrainCluster, name: str, *clouds: FakeCloud, sources: MakeSources | None = None) -> Replica:
-    """Start an operator that listens to clouds."""
+    """Start an operator with event sources of clouds."""
     notices, vitals = NoticesComponent(sources or event_sources_of(*clouds)), OperatorStatus()
 
     async def program(client: Client) -> None:
@@ -68,14 +68,14 @@ def replica(town: DrainCluster, name: str, *clouds: FakeCloud, sources: MakeSour
 
 
 def install(town: DrainCluster) -> None:
-    """Put up the definition of notices."""
+    """Install the CRD of notices."""
     town.put(definition())
 
 
 async def announce(
     town: DrainCluster, name: str, node: str, *, start: timedelta, last: timedelta = HOUR, **spec: Any
 ) -> None:
-    """Write a notice, as a person would."""
+    """Create a notice, as a user would."""
     body = a_notice(name, node, start=town.cluster.clock.now() + start, duration=last, **spec)
     await town.cluster.client("person").create(MAINTENANCE_NOTICES, body)
 
@@ -87,22 +87,22 @@ def status(town: DrainCluster, name: str) -> dict[str, Any]:
 
 
 def phase(town: DrainCluster, name: str) -> str:
-    """Return how a notice stands."""
+    """Return the phase of a notice."""
     return str(status(town, name).get("phase", ""))
 
 
-def standing(town: DrainCluster) -> list[tuple[str, str]]:
-    """Return how the notices stand, by their nodes."""
+def node_phases(town: DrainCluster) -> list[tuple[str, str]]:
+    """Return node and phase of each notice."""
     found = [it.get("status", {}) for it in town.api.objects("maintenancenotices")]
     return [(it.get("nodeName", ""), it.get("phase", "")) for it in found]
 
 
 def becomes(town: DrainCluster, name: str, wanted: NoticePhase) -> Callable[[], bool]:
-    """Return whether a notice stands so."""
+    """Return a condition that a notice has a phase."""
     return lambda: phase(town, name) == wanted
 
 
-async def test_a_notice_that_a_person_writes_goes_its_way_and_its_node_is_told(clock: Clock) -> None:
+async def test_manual_notice_goes_through_all_phases_with_events_on_its_node(clock: Clock) -> None:
     async with a_replica_cluster(clock, "n1", "n2") as town:
         install(town)
         one = replica(town, "one")
@@ -119,19 +119,19 @@ async def test_a_notice_that_a_person_writes_goes_its_way_and_its_node_is_told(c
         assert one.vitals.troubles() == []
 
 
-async def test_the_definition_may_come_later_than_the_operator_and_go_and_come_again(clock: Clock) -> None:
+async def test_notice_crd_may_be_installed_later_deleted_and_reinstalled(clock: Clock) -> None:
     cloud = FakeCloud()
     async with a_replica_cluster(clock, "n1") as town:
         one = replica(town, "one", cloud)
         await town.wait_until(lambda: leader(town) == "one")
         await clock.sleep(10 * MINUTE)
         assert cloud.runs == 0
-        asked = [it.request for it in one.process.transport.requests if PLURAL in it.request.path]
-        assert len(asked) < 40  # as often as any cache looks whether its definition has come
-        said = "MaintenanceNotice is not installed; `haulout manifests --crds-only` prints it"
-        assert list(one.vitals.troubles()) == [f"MaintenanceNotices are not reconciled: {said}"]
+        requests = [it.request for it in one.process.transport.requests if PLURAL in it.request.path]
+        assert len(requests) < 40  # as often as any informer retries while its CRD is missing
+        message = "MaintenanceNotice is not installed; `haulout manifests --crds-only` prints it"
+        assert list(one.vitals.troubles()) == [f"MaintenanceNotices are not reconciled: {message}"]
         assert list(one.vitals.status_lines())[1:] == [
-            f"[-] notices: {said}",
+            f"[-] notices: {message}",
             "[+] source cloud: waiting until MaintenanceNotices can be written",
         ]
         install(town)
@@ -151,7 +151,7 @@ async def test_the_definition_may_come_later_than_the_operator_and_go_and_come_a
         ]
 
 
-async def test_a_successor_goes_on_with_notices_and_listens_to_clouds(clock: Clock) -> None:
+async def test_successor_continues_notices_and_cloud_sources(clock: Clock) -> None:
     cloud = FakeCloud()
     async with a_replica_cluster(clock, "n1") as town:
         install(town)
@@ -169,8 +169,8 @@ async def test_a_successor_goes_on_with_notices_and_listens_to_clouds(clock: Clo
         assert len(history) == len(set(history))
 
 
-async def test_whoever_leads_hears_both_clouds_and_nothing_is_lost_in_between(clock: Clock) -> None:
-    """The leader dies; while nobody listens one maintenance begins and the other is cancelled."""
+async def test_cloud_events_during_a_failover_are_not_lost(clock: Clock) -> None:
+    """The leader dies; without a running source, one maintenance starts and the other is cancelled."""
     oci, aws = OciCloud(clock), AwsCloud(clock)
     nodes: list[Informer[Node]] = []
 
@@ -194,7 +194,7 @@ async def test_whoever_leads_hears_both_clouds_and_nothing_is_lost_in_between(cl
         first = oci.schedule(machine, start=clock.now() + DAY)
         second = aws.schedule(instance, code="instance-reboot", start=clock.now() + DAY)
         await town.wait_until(
-            lambda: sorted(standing(town)) == [("a1", NoticePhase.PLANNED), ("o1", NoticePhase.PLANNED)]
+            lambda: sorted(node_phases(town)) == [("a1", NoticePhase.PLANNED), ("o1", NoticePhase.PLANNED)]
         )
         assert list(one.vitals.troubles()) == []
         assert samples(one)["haulout_notices_source_up"] == {("aws",): 1, ("oci",): 1}
@@ -209,21 +209,23 @@ async def test_whoever_leads_hears_both_clouds_and_nothing_is_lost_in_between(cl
         oci.start_maintenance(first)
         aws.cancel_event(instance, second)
         await town.wait_until(
-            lambda: sorted(standing(town)) == [("a1", NoticePhase.CANCELLED), ("o1", NoticePhase.ACTIVE)]
+            lambda: sorted(node_phases(town)) == [("a1", NoticePhase.CANCELLED), ("o1", NoticePhase.ACTIVE)]
         )
         assert leader(town) == "two"
         assert one.notices.listeners == ()
         assert subscribers(nodes[0]) == []
 
 
-async def test_a_part_that_starts_again_leaves_nothing_behind(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_restarted_notices_component_leaves_no_subscription(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
     run, lives = MaintenanceNoticeController.run, 0
-    left: list[str] = []
+    leftovers: list[str] = []
 
     async def breaking(self: MaintenanceNoticeController) -> None:
         nonlocal lives
         lives += 1
-        left.extend(subscribers(self._nodes))
+        leftovers.extend(subscribers(self._nodes))
         async with asyncio.timeout(1 if lives <= 3 else None):
             await run(self)
 
@@ -232,21 +234,21 @@ async def test_a_part_that_starts_again_leaves_nothing_behind(clock: Clock, monk
         install(town)
         replica(town, "one")
         await town.wait_until(lambda: lives == 4)
-        assert left == []
+        assert leftovers == []
         await announce(town, "disk", "n1", start=DAY)
         await town.wait_until(becomes(town, "disk", NoticePhase.PLANNED))
 
 
-async def test_a_source_that_breaks_starts_again_by_itself_and_disturbs_nobody(clock: Clock) -> None:
+async def test_failed_event_source_restarts_without_affecting_others(clock: Clock) -> None:
     bad, good = FakeCloud("bad"), FakeCloud("good")
     async with a_replica_cluster(clock, "n1") as town:
         install(town)
         one = replica(town, "one", bad, good)
         await town.wait_until(lambda: bad.runs == good.runs == 1)
-        says = partial(bad.report, node_name="n1", plan=MaintenancePlan(start=clock.now() + DAY))
-        says("e1", at=clock.now())
+        report = partial(bad.report, node_name="n1", plan=MaintenancePlan(start=clock.now() + DAY))
+        report("e1", at=clock.now())
         bad.reports.put_nowait(RuntimeError("boom"))
-        says("e2", at=clock.now())
+        report("e2", at=clock.now())
         await town.wait_until(lambda: bool(one.vitals.troubles()))
         assert list(one.vitals.troubles()) == [
             "source bad failed and restarts, other components continue: RuntimeError('boom'); see the log"
@@ -263,7 +265,7 @@ async def test_a_source_that_breaks_starts_again_by_itself_and_disturbs_nobody(c
         assert list(one.vitals.troubles()) == []
 
 
-async def test_what_makes_no_sense_is_counted_and_told_each_kind_once_an_hour(clock: Clock) -> None:
+async def test_unreadable_messages_are_counted_and_reported_once_an_hour_per_kind(clock: Clock) -> None:
     cloud = FakeCloud()
     async with a_replica_cluster(clock, "n1") as town:
         install(town)
@@ -292,7 +294,7 @@ async def test_what_makes_no_sense_is_counted_and_told_each_kind_once_an_hour(cl
         assert any("offset 99" in it for it in unreadable(town))
 
 
-async def test_sources_that_cannot_be_made_are_tried_again_and_notices_go_on(clock: Clock) -> None:
+async def test_failing_source_creation_is_retried_and_notices_continue(clock: Clock) -> None:
     calls = 0
 
     def broken(*_: object) -> list[EventSource]:
@@ -315,22 +317,22 @@ async def test_sources_that_cannot_be_made_are_tried_again_and_notices_go_on(clo
         ]
 
 
-async def test_who_may_not_read_notices_says_so_and_goes_on_when_allowed(clock: Clock) -> None:
+async def test_missing_permission_to_watch_notices_is_reported_until_granted(clock: Clock) -> None:
     async with a_replica_cluster(clock, "n1") as town:
         install(town)
         one = replica(town, "one")
         faults = one.process.transport.faults
         refused = faults.fail_before_effect(response=403, path=f"/apis/haulout.dev/v1alpha1/{PLURAL}", times=None)
         await town.wait_until(lambda: bool(one.vitals.troubles()))
-        (said,) = one.vitals.troubles()
-        assert said.startswith(f"MaintenanceNotices are not reconciled: watching {PLURAL}.haulout.dev: ")
+        (problem,) = one.vitals.troubles()
+        assert problem.startswith(f"MaintenanceNotices are not reconciled: watching {PLURAL}.haulout.dev: ")
         faults.remove(refused)
         await announce(town, "disk", "n1", start=DAY)
         await town.wait_until(becomes(town, "disk", NoticePhase.PLANNED))
         await town.wait_until(lambda: not one.vitals.troubles())
 
 
-async def test_a_notice_that_does_not_fit_is_named_and_stops_no_other(clock: Clock) -> None:
+async def test_undecodable_notice_is_reported_and_others_are_reconciled(clock: Clock) -> None:
     async with a_replica_cluster(clock, "n1") as town:
         install(town)
         one = replica(town, "one")
@@ -338,19 +340,19 @@ async def test_a_notice_that_does_not_fit_is_named_and_stops_no_other(clock: Clo
         town.put({**odd, "spec": {"nodeName": 7}})
         await announce(town, "disk", "n1", start=DAY)
         await town.wait_until(becomes(town, "disk", NoticePhase.PLANNED))
-        (said,) = one.vitals.troubles()
-        assert said.startswith("MaintenanceNotice odd is ignored because it cannot be decoded: ")
+        (problem,) = one.vitals.troubles()
+        assert problem.startswith("MaintenanceNotice odd is ignored because it cannot be decoded: ")
 
 
-def test_sources_that_people_invent_do_not_become_endless_series() -> None:
-    tallies = NoticeMetrics()
+def test_number_of_source_series_is_bounded() -> None:
+    metrics = NoticeMetrics()
     notices = [MaintenanceNotice(spec=MaintenanceNoticeSpec(source=f"s{number}")) for number in range(80)]
-    tallies.update(notices, running=(), up={})
-    assert len(tallies.late.values) == 51
-    assert ("others",) in tallies.late.values
+    metrics.update(notices, running=(), up={})
+    assert len(metrics.late.values) == 51
+    assert ("others",) in metrics.late.values
 
 
-async def test_numbers_tell_of_notices_by_source_and_phase(clock: Clock) -> None:
+async def test_notice_metrics_count_by_source_and_phase(clock: Clock) -> None:
     cloud = FakeCloud()
     async with a_replica_cluster(clock, "n1") as town:
         install(town)
@@ -371,16 +373,16 @@ async def test_numbers_tell_of_notices_by_source_and_phase(clock: Clock) -> None
 
 
 def subscribers(nodes: Informer[Node]) -> list[str]:
-    """Return who of notices hears of nodes."""
+    """Return the subscribers of the notices component to nodes."""
     found = [type(getattr(it, "__self__", None)) for it in nodes._handlers]
     return [it.__qualname__ for it in found if it.__module__.startswith("haulout.controllers.notices")]
 
 
 def unreadable(town: DrainCluster) -> list[str]:
-    """Return what events say of messages that make no sense."""
+    """Return the events about unreadable messages."""
     return [str(it["message"]) for it in town.api.objects("events") if it["reason"] == "NoticeUnreadable"]
 
 
 def samples(replica: Replica) -> dict[str, dict[tuple[str, ...], float]]:
-    """Return the numbers by name and labels."""
+    """Return the samples by name and labels."""
     return {it.metric.name: dict(it.values) for it in replica.vitals.collect_metrics() if isinstance(it, MetricVec)}

@@ -52,62 +52,64 @@ notifications:
 
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
-    """Return a configuration that notifies, and has no profiles."""
+    """Return a configuration with notifications and without profiles."""
     path = tmp_path / "maintenance.yaml"
     path.write_text(FILE)
     return path
 
 
-def slack(outside: FakeExternalClient) -> list[str]:
-    """Return what Slack was told."""
-    return [it.json["text"] for it in outside.requests if "slack" in it.url]
+def slack(external: FakeExternalClient) -> list[str]:
+    """Return the texts sent to Slack."""
+    return [it.json["text"] for it in external.requests if "slack" in it.url]
 
 
-def hooked(*outsides: FakeExternalClient) -> list[Any]:
-    """Return what the webhook was told."""
-    return [it.json for outside in outsides for it in outside.requests if "hook.test" in it.url]
+def hooked(*external_clients: FakeExternalClient) -> list[Any]:
+    """Return the bodies sent to the webhook."""
+    return [it.json for external in external_clients for it in external.requests if "hook.test" in it.url]
 
 
-def named(told: Sequence[Any]) -> list[str]:
-    """Return the events that the webhook was told."""
-    return [it["event"] for it in told]
+def webhook_event_names(notifications: Sequence[Any]) -> list[str]:
+    """Return the event names of webhook bodies."""
+    return [it["event"] for it in notifications]
 
 
 async def a_blocked_order(town: DrainCluster) -> None:
-    """Have pods that may not be evicted, and order a maintenance of their node."""
+    """Create pods that may not be evicted, and a NodeMaintenance of their node."""
     await town.run_pods("cart", 2, on="n1")
     town.put(a_pdb("cart", app="cart", minAvailable=2))
     create_maintenance(town, "n1", reason="new kernel")
 
 
-async def test_a_maintenance_that_is_blocked_for_long_is_told_once_with_the_remedy(clock: Clock, file: Path) -> None:
+async def test_blocked_maintenance_is_notified_once_with_the_remedy(clock: Clock, file: Path) -> None:
     async with a_replica_cluster(clock, "n1", "n2") as town:
         one = start_replica_with_profiles(town, "one", file)
         await a_blocked_order(town)
         await clock.sleep(timedelta(minutes=4))
         assert slack(one.external_client) == []
         await clock.sleep(timedelta(minutes=2))
-        (told,) = slack(one.external_client)
-        assert told.startswith("NodeMaintenance m1 of node n1 is blocked since ")
-        assert "PodDisruptionBudget shop/cart" in told
+        (text,) = slack(one.external_client)
+        assert text.startswith("NodeMaintenance m1 of node n1 is blocked since ")
+        assert "PodDisruptionBudget shop/cart" in text
         (blocked,) = (it for it in hooked(one.external_client) if it["event"] == "NodeMaintenanceBlocked")
         assert (blocked["type"], blocked["reason"], blocked["node"]) == ("nodemaintenance.blocked", "new kernel", "n1")
         assert blocked["blockers"][0]["object"] == "PodDisruptionBudget shop/cart"
         assert blocked["blockers"][0]["remedy"] == "run more replicas, or relax the PodDisruptionBudget"
-        assert blocked["blockers"][0]["remedy"] in told
+        assert blocked["blockers"][0]["remedy"] in text
         assert set(json.loads(maintenance(town)["metadata"]["annotations"][NOTIFICATIONS_ANNOTATION])) == {
             "ops-slack",
             "hook",
         }
         await clock.sleep(timedelta(minutes=15))
         assert len(slack(one.external_client)) == 1
-        assert named(hooked(one.external_client)) == ["NodeMaintenanceStarted", "NodeMaintenanceBlocked"]
+        assert webhook_event_names(hooked(one.external_client)) == ["NodeMaintenanceStarted", "NodeMaintenanceBlocked"]
         town.api.remove("poddisruptionbudgets", "cart", "shop")
         await town.wait_until(lambda: is_done(town))
-        await town.wait_until(lambda: named(hooked(one.external_client))[-1] == "NodeMaintenanceSucceeded")
+        await town.wait_until(
+            lambda: webhook_event_names(hooked(one.external_client))[-1] == "NodeMaintenanceSucceeded"
+        )
 
 
-async def test_a_successor_tells_nothing_twice(clock: Clock, file: Path) -> None:
+async def test_successor_repeats_no_notification(clock: Clock, file: Path) -> None:
     async with a_replica_cluster(clock, "n1", "n2") as town:
         one = start_replica_with_profiles(town, "one", file)
         await a_blocked_order(town)
@@ -120,7 +122,7 @@ async def test_a_successor_tells_nothing_twice(clock: Clock, file: Path) -> None
         assert slack(two.external_client) == hooked(two.external_client) == []
 
 
-async def test_a_successor_tells_what_falls_due_later(clock: Clock, file: Path) -> None:
+async def test_successor_sends_notifications_that_fall_due_later(clock: Clock, file: Path) -> None:
     async with a_replica_cluster(clock, "n1", "n2") as town:
         one = start_replica_with_profiles(town, "one", file)
         await a_blocked_order(town)
@@ -132,7 +134,7 @@ async def test_a_successor_tells_what_falls_due_later(clock: Clock, file: Path) 
         assert len(slack(two.external_client)) == 1
 
 
-async def test_a_receiver_that_refuses_is_tried_again_and_stops_no_maintenance(clock: Clock, file: Path) -> None:
+async def test_failing_receiver_is_retried_and_does_not_stop_the_maintenance(clock: Clock, file: Path) -> None:
     async with a_replica_cluster(clock, "n1", "n2") as town:
         one = start_replica_with_profiles(town, "one", file)
         one.external_client.replies = [ExternalError("https://hook.test: connection refused")] * 3
@@ -140,13 +142,13 @@ async def test_a_receiver_that_refuses_is_tried_again_and_stops_no_maintenance(c
         create_maintenance(town, "n1")
         await town.wait_until(lambda: is_done(town))
         await clock.sleep(timedelta(minutes=2))
-        told = hooked(one.external_client)
-        assert len(told) > len({it["id"] for it in told}) == 2
-        assert named(told)[-1] == "NodeMaintenanceSucceeded"
+        notifications = hooked(one.external_client)
+        assert len(notifications) > len({it["id"] for it in notifications}) == 2
+        assert webhook_event_names(notifications)[-1] == "NodeMaintenanceSucceeded"
         assert "NotificationFailed" in {it["reason"] for it in town.api.objects("events")}
 
 
-async def test_a_notice_is_told_when_it_is_received(clock: Clock, file: Path) -> None:
+async def test_received_notice_is_notified(clock: Clock, file: Path) -> None:
     async with a_replica_cluster(clock, "n1", "n2") as town:
         town.put(notice_definition())
         one = start_replica_with_profiles(town, "one", file)
@@ -160,12 +162,12 @@ async def test_a_notice_is_told_when_it_is_received(clock: Clock, file: Path) ->
             }
         )
         await clock.sleep(timedelta(minutes=1))
-        (told,) = slack(one.external_client)
-        assert told == ("MaintenanceNotice chg-17 of node n1: dc announces Reboot, not before 2026-01-06 09:00 UTC")
-        assert named(hooked(one.external_client)) == ["NoticeReceived"]
+        (text,) = slack(one.external_client)
+        assert text == ("MaintenanceNotice chg-17 of node n1: dc announces Reboot, not before 2026-01-06 09:00 UTC")
+        assert webhook_event_names(hooked(one.external_client)) == ["NoticeReceived"]
 
 
-async def test_what_is_old_when_the_operator_starts_is_no_news(clock: Clock, tmp_path: Path) -> None:
+async def test_old_events_are_not_notified_when_the_operator_starts(clock: Clock, tmp_path: Path) -> None:
     silent = tmp_path / "silent.yaml"
     silent.write_text("budget: [{max: 5}]\n")
     async with a_replica_cluster(clock, "n1", "n2") as town:
@@ -179,45 +181,45 @@ async def test_what_is_old_when_the_operator_starts_is_no_news(clock: Clock, tmp
         assert one.external_client.requests == []
 
 
-def test_whichever_write_is_the_last_of_a_leader_nothing_is_told_twice(file: Path) -> None:
-    outsides: list[FakeExternalClient] = []
+def test_notifications_are_sent_once_after_a_crash_after_any_write(file: Path) -> None:
+    external_clients: list[FakeExternalClient] = []
 
-    async def story(stage: CrashRun) -> None:
-        outsides.append(FakeExternalClient())
-        async with a_replica_cluster(stage.clock, "n1", "n2") as town:
-            stage.start_operator(town.cluster)
+    async def scenario(crash_run: CrashRun) -> None:
+        external_clients.append(FakeExternalClient())
+        async with a_replica_cluster(crash_run.clock, "n1", "n2") as town:
+            crash_run.start_operator(town.cluster)
             await town.wait_until(lambda: leader(town) == "operator")
             await a_blocked_order(town)
-            await stage.clock.sleep(timedelta(minutes=6))
+            await crash_run.clock.sleep(timedelta(minutes=6))
             town.api.remove("poddisruptionbudgets", "cart", "shop")
             await town.wait_until(lambda: is_done(town))
-            await stage.clock.sleep(timedelta(minutes=1))
-            told = named(hooked(outsides[-1]))
-            assert len(told) == len(set(told)) >= 2
-            assert len(slack(outsides[-1])) <= 1
+            await crash_run.clock.sleep(timedelta(minutes=1))
+            event_names = webhook_event_names(hooked(external_clients[-1]))
+            assert len(event_names) == len(set(event_names)) >= 2
+            assert len(slack(external_clients[-1])) <= 1
 
     async def operator(client: Client) -> None:
-        profiles = ProfilesComponent(ProfilesFile(file, environ={}, clock=client.clock), outsides[-1])
+        profiles = ProfilesComponent(ProfilesFile(file, environ={}, clock=client.clock), external_clients[-1])
         await run_operator(client, OperatorSettings(namespace=NAMESPACE, identity="operator"), profiles=profiles)
 
-    writes = assert_survives_crashes(story, operator=operator, compare=lambda _: {})
+    writes = assert_survives_crashes(scenario, operator=operator, compare=lambda _: {})
     assert writes >= 8
 
 
-async def test_of_two_who_believe_to_lead_one_tells(clock: Clock) -> None:
-    """Both look at the same state of the object: the write of the second is refused."""
+async def test_only_one_of_two_notifiers_sends_a_notification(clock: Clock) -> None:
+    """Both read the same state of the object: the write of the second is refused."""
     async with a_replica_cluster(clock, "n1") as town:
         create_maintenance(town, "n1")
         change = PhaseTransition(number=1, phase="Running", time=clock.now())
-        outside, client = FakeExternalClient(), town.client
+        external, client = FakeExternalClient(), town.client
         found = await client.get(NODE_MAINTENANCES, "m1")
-        seen = msgspec.structs.replace(
+        observed = msgspec.structs.replace(
             found, status=NodeMaintenanceStatus(phase="Running", phase_transitions=(change,))
         )
         kind = NotifiedKind(
             resource=NODE_MAINTENANCES,
-            get=lambda _: seen,
-            all=lambda: [seen],
+            get=lambda _: observed,
+            all=lambda: [observed],
             events=notification.object_events,
             involved_object=notification.involved_object,
         )
@@ -226,10 +228,10 @@ async def test_of_two_who_believe_to_lead_one_tells(clock: Clock) -> None:
         async with asyncio.TaskGroup() as group:
             tasks = []
             for _ in range(2):
-                notifier = ObjectNotifier(client, outside, events=recorder, kinds=(kind,))
+                notifier = ObjectNotifier(client, external, events=recorder, kinds=(kind,))
                 notifier.use((rule,))
                 tasks.append(group.create_task(notifier.run()))
             await clock.sleep(timedelta(minutes=5))
             for task in tasks:
                 task.cancel()
-        assert named(hooked(outside)) == ["NodeMaintenanceStarted"]
+        assert webhook_event_names(hooked(external)) == ["NodeMaintenanceStarted"]

@@ -1,4 +1,4 @@
-"""The operator as a whole: who leads, who takes over, and who gives way."""
+"""The operator as a whole: leader election, failover and handover."""
 
 import asyncio
 from datetime import timedelta
@@ -28,7 +28,7 @@ from support.operators.replicas import (
 SECOND = timedelta(seconds=1)
 
 
-async def test_of_two_replicas_one_works_and_the_other_takes_over_when_it_dies(clock: Clock) -> None:
+async def test_standby_takes_over_when_the_leader_is_killed(clock: Clock) -> None:
     async with a_replica_cluster(clock, "n1", "n2") as town:
         await town.run_pods("web", 4, on="n1", stop=20)
         one, _ = start_replica(town, "one"), start_replica(town, "two")
@@ -41,7 +41,7 @@ async def test_of_two_replicas_one_works_and_the_other_takes_over_when_it_dies(c
         assert town.pods(on="n1") == []
 
 
-async def test_a_replica_that_is_told_to_end_lets_the_other_lead_within_seconds(clock: Clock) -> None:
+async def test_standby_leads_within_seconds_after_the_leader_is_stopped(clock: Clock) -> None:
     async with a_replica_cluster(clock, "n1") as town, asyncio.TaskGroup() as group:
         settings = OperatorSettings(namespace=NAMESPACE, identity="one")
         ending = group.create_task(run_operator(town.cluster.client("one"), settings))
@@ -51,7 +51,7 @@ async def test_a_replica_that_is_told_to_end_lets_the_other_lead_within_seconds(
         assert await town.wait_until(lambda: leader(town) == "two") < 6
 
 
-async def test_the_leader_on_the_node_to_be_drained_gives_way_first(clock: Clock) -> None:
+async def test_leader_hands_over_before_its_own_node_is_drained(clock: Clock) -> None:
     async with a_replica_cluster(clock, "n1", "n2") as town:
         await town.run_pods("web", 3, on="n1", stop=1)
         start_replica(town, "one", node="n1")
@@ -67,7 +67,7 @@ async def test_the_leader_on_the_node_to_be_drained_gives_way_first(clock: Clock
         )  # cordoned by the first, so that the second is not placed there
 
 
-async def test_a_leader_that_nobody_replaces_drains_its_own_node(clock: Clock) -> None:
+async def test_leader_without_a_standby_drains_its_own_node(clock: Clock) -> None:
     async with a_replica_cluster(clock, "n1") as town:
         await town.run_pods("web", 3, on="n1", stop=1)
         start_replica(town, "one", node="n1")
@@ -77,7 +77,7 @@ async def test_a_leader_that_nobody_replaces_drains_its_own_node(clock: Clock) -
         assert leader(town) == "one"
 
 
-async def test_the_definition_may_come_later_than_the_operator(clock: Clock) -> None:
+async def test_node_maintenance_crd_may_be_installed_after_the_operator(clock: Clock) -> None:
     async with a_drain_cluster(clock, "n1") as town:
         town.put({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
         await town.run_pods("web", 1, on="n1")
@@ -122,25 +122,25 @@ profiles:
 """
 
 
-async def test_who_leads_holds_both_leases_and_a_successor_takes_both(clock: Clock, tmp_path: Path) -> None:
+async def test_leader_holds_both_leases_and_a_successor_takes_both(clock: Clock, tmp_path: Path) -> None:
     file = tmp_path / "maintenance.yaml"
     file.write_text(CONFIGURATION)
     async with a_replica_cluster(clock, "n1", "n2") as town:
-        one, knowing, _ = start_replica_with_profiles(town, "one", file)
-        _, waiting, _ = start_replica_with_profiles(town, "two", file)
+        one, leader_profiles, _ = start_replica_with_profiles(town, "one", file)
+        _, standby_profiles, _ = start_replica_with_profiles(town, "two", file)
         await town.wait_until(
             lambda: lease_holders(town) == all_leases_held_by("one") and node_state(town, "n1") == "operational"
         )
-        assert waiting.infos() is None
-        assert [it["node"] for it in knowing.infos() or ()] == ["n1", "n2"]
+        assert standby_profiles.infos() is None
+        assert [it["node"] for it in leader_profiles.infos() or ()] == ["n1", "n2"]
         one.kill()
         await town.wait_until(lambda: lease_holders(town) == all_leases_held_by("two"))
         await town.client.patch(NODES, "n1", merge_patch({"metadata": {"labels": {"patch": "yes"}}}))
         await town.wait_until(lambda: node_state(town, "n1") == "maintenance-required")
-        assert waiting.infos() is not None
+        assert standby_profiles.infos() is not None
 
 
-async def test_who_hands_over_gives_up_both_leases(clock: Clock, tmp_path: Path) -> None:
+async def test_handover_releases_both_leases(clock: Clock, tmp_path: Path) -> None:
     file = tmp_path / "maintenance.yaml"
     file.write_text(CONFIGURATION)
     async with a_replica_cluster(clock, "n1", "n2") as town:
@@ -151,7 +151,7 @@ async def test_who_hands_over_gives_up_both_leases(clock: Clock, tmp_path: Path)
         await town.wait_until(lambda: is_done(town) and lease_holders(town) == all_leases_held_by("two"))
 
 
-async def test_all_of_the_operator_shares_one_watch_of_nodes(clock: Clock, tmp_path: Path) -> None:
+async def test_operator_components_share_one_watch_of_nodes(clock: Clock, tmp_path: Path) -> None:
     file = tmp_path / "maintenance.yaml"
     file.write_text(CONFIGURATION)
     async with a_replica_cluster(clock, "n1", "n2") as town:
@@ -159,5 +159,5 @@ async def test_all_of_the_operator_shares_one_watch_of_nodes(clock: Clock, tmp_p
         await town.wait_until(lambda: node_state(town, "n1") == "operational")
         create_maintenance(town, "n2")
         await town.wait_until(lambda: is_done(town))
-        asked = [it.request for it in one.process.transport.requests if it.request.path == "/api/v1/nodes"]
-        assert len(asked) == 1
+        requests = [it.request for it in one.process.transport.requests if it.request.path == "/api/v1/nodes"]
+        assert len(requests) == 1

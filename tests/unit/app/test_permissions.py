@@ -1,4 +1,4 @@
-"""Whatever permission is missing, the operator says which; what needs it waits with a reason, and nothing else does."""
+"""Each missing permission is named; what needs it waits with a reason, and nothing else waits."""
 
 from datetime import timedelta
 from pathlib import Path
@@ -62,25 +62,25 @@ profiles:
 
 @pytest.fixture
 def configuration() -> Configuration:
-    """Return a configuration with all that needs a permission."""
+    """Return a configuration with all plugins that need a permission."""
     return load_configuration(TEXT)
 
 
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
-    """Return the file with it."""
+    """Return the file of the configuration."""
     path = tmp_path / "maintenance.yaml"
     path.write_text(TEXT)
     return path
 
 
 def missing(cluster: SandboxCluster) -> list[str]:
-    """Return what events say that the operator lacks."""
+    """Return the permissions that events report as missing."""
     found = [it for it in cluster.by_key("events").values() if it["reason"] == "PermissionsMissing"]
     return [str(it.get("note") or it.get("message")) for it in found]
 
 
-async def test_whichever_rule_is_taken_away_is_missed_by_name(
+async def test_each_missing_permission_is_reported_by_name(
     clock: Clock, file: Path, configuration: Configuration, caplog: pytest.LogCaptureFixture
 ) -> None:
     """By an event and in the log; who may not have its lease cannot tell by events, as it does not lead.
@@ -94,7 +94,7 @@ async def test_whichever_rule_is_taken_away_is_missed_by_name(
         for each in permissions.operator_permissions(namespace=NAMESPACE, configuration=configuration)
         for verb in each.verbs
         if (verb, each.namespace) != ("watch", NAMESPACE)
-        if any(it.covers(each, verb) and each.covers(it, verb) for it in of_profiles)  # not for maintenances only
+        if any(it.covers(each, verb) and each.covers(it, verb) for it in of_profiles)  # not only for NodeMaintenances
     ]
     assert len(taken) > 30
     async with with_nodemaintenance_crd(a_cluster(clock)).with_rbac(*roles).on_the_sandbox() as cluster:
@@ -105,11 +105,11 @@ async def test_whichever_rule_is_taken_away_is_missed_by_name(
             if (permission.resource, permission.namespace) == ("leases", NAMESPACE):
                 await cluster.eventually(lambda: "cannot take lease haulout/" in caplog.text)
             elif (verb, permission.resource) == ("create", "events"):
-                await cluster.eventually(lambda: "create events" in caplog.text)  # what else could tell it
+                await cluster.eventually(lambda: "create events" in caplog.text)  # the log is the only way to report it
             else:
-                (said,) = await cluster.eventually(lambda: missing(cluster))
+                (message,) = await cluster.eventually(lambda: missing(cluster))
                 names = f" {', '.join(permission.names)}" if permission.names else ""
-                assert f"{verb} {permission}{names} (to" in said
+                assert f"{verb} {permission}{names} (to" in message
                 assert f"{verb} {permission}{names} (to" in caplog.text
             process.kill()
             for plural in ("events", "leases"):
@@ -117,7 +117,7 @@ async def test_whichever_rule_is_taken_away_is_missed_by_name(
                     await cluster.delete(plural, key)
 
 
-async def test_a_barred_trigger_lets_nothing_begin_and_other_profiles_go_on(
+async def test_trigger_without_permission_keeps_its_profile_waiting_and_others_continue(
     clock: Clock, file: Path, configuration: Configuration
 ) -> None:
     evict = Permission(("create",), "", "pods/eviction", None, "")
@@ -137,27 +137,27 @@ async def test_a_barred_trigger_lets_nothing_begin_and_other_profiles_go_on(
         found = await explain(cluster.admin, configuration, "n1", external=None)
         expected = "lacks permissions that profiles need: create pods/eviction (to evict pods)"
         assert any(expected in note for note in found.notes)
-        began = cluster.clock.now()
+        started = cluster.clock.now()
         await cluster.apply_rbac(*shipped_rbac(configuration))
         await cluster.eventually(lambda: state(cluster, "n1"), becomes=MAINTAINED)
-        assert cluster.clock.now() - began < timedelta(minutes=1)
+        assert cluster.clock.now() - started < timedelta(minutes=1)
 
 
-def test_a_barred_check_cannot_be_told_and_follows_nothing(configuration: Configuration) -> None:
+def test_check_without_permission_is_unknown_and_starts_no_watch(configuration: Configuration) -> None:
     lease = Permission(("list", "watch"), "coordination.k8s.io", "leases", "kube-public", "watch leases")
     usable = without_forbidden_plugins(configuration, [DeniedPermission(lease, "watch")], namespace=NAMESPACE)
-    (way,) = usable.profiles["os"].states[OPERATIONAL].transitions
-    plugins = {it.name: it.plugin for it in way.check.members}
+    (transition,) = usable.profiles["os"].states[OPERATIONAL].transitions
+    plugins = {it.name: it.plugin for it in transition.check.members}
     assert plugins["turn"].type == "stagger"
-    verdict = plugins["turn"].evaluate(None)  # type: ignore[arg-type]  # it looks at nothing
-    assert verdict.passed is None
+    result = plugins["turn"].evaluate(None)  # type: ignore[arg-type]  # it reads no observation
+    assert result.passed is None
     why = "the operator may not watch leases.coordination.k8s.io in kube-public (to watch leases)"
-    assert verdict.reason == why
+    assert result.reason == why
     assert usable.needs < configuration.needs
     assert without_forbidden_plugins(configuration, [], namespace=NAMESPACE) is configuration
 
 
-def test_what_is_missing_is_said_with_all_its_verbs_at_once() -> None:
+def test_missing_permission_is_formatted_with_all_its_verbs() -> None:
     lead = Permission(("get", "patch"), "coordination.k8s.io", "leases", "ops", "lead", names=("a", "b"))
     assert format_refusals([DeniedPermission(lead, "get"), DeniedPermission(lead, "patch")]) == (
         "get, patch leases.coordination.k8s.io in ops a, b (to lead)"
@@ -167,7 +167,7 @@ def test_what_is_missing_is_said_with_all_its_verbs_at_once() -> None:
 # The command line
 
 
-def test_manifests_grant_what_the_file_needs(
+def test_manifests_grant_the_permissions_of_the_configuration(
     file: Path, configuration: Configuration, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as exited:
@@ -177,7 +177,7 @@ def test_manifests_grant_what_the_file_needs(
     assert list(yaml.safe_load_all(capsys.readouterr().out)) == operator_manifests.all_objects(wanted)
 
 
-def test_a_file_whose_permissions_hang_on_a_variable_wants_its_value(
+def test_manifests_require_variables_that_permissions_depend_on(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "maintenance.yaml"
@@ -193,7 +193,7 @@ def test_a_file_whose_permissions_hang_on_a_variable_wants_its_value(
     assert "- mine-1" in capsys.readouterr().out
 
 
-def test_check_lists_what_is_needed_and_by_which_instance(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_check_lists_required_permissions_by_instance(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as exited:
         main(["check", "--permissions", "-n", "ops", str(file)])
     assert exited.value.code == 0

@@ -1,4 +1,4 @@
-"""Which clouds the operator listens to, as its environment says."""
+"""The clouds that environment variables enable."""
 
 import sys
 from collections.abc import Mapping
@@ -17,16 +17,16 @@ QUEUE = "https://sqs.eu-west-1.amazonaws.com/123456789012/nth"
 
 @pytest.fixture(autouse=True)
 def _with_both_sdks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have them look installed; none is loaded here."""
+    """Make both SDKs appear installed; none is imported here."""
     monkeypatch.setattr("importlib.util.find_spec", lambda name: object() if name in ("oci", "boto3") else None)
 
 
-def test_without_any_variable_no_cloud_is_listened_to() -> None:
+def test_no_cloud_is_enabled_by_default() -> None:
     found = read_environment({"PATH": "/bin", "AWS_REGION": "eu-west-1"})
     assert (found.oci, found.aws, found.ignored, list(found.describe())) == (None, None, (), [])
 
 
-def test_the_config_map_of_the_handler_is_enough_and_what_is_of_no_use_in_it_is_named() -> None:
+def test_config_map_of_the_oci_handler_is_sufficient_and_ignored_keys_are_named() -> None:
     found = read_environment(HANDLERS)
     assert list(found.describe()) == [
         f"OCI events come from stream {STREAM}; authentication: instance-principal",
@@ -35,7 +35,7 @@ def test_the_config_map_of_the_handler_is_enough_and_what_is_of_no_use_in_it_is_
     assert [it.partition(" ")[0] for it in found.ignored] == ["WD_NODEPOOL"]
 
 
-def test_the_variables_of_the_termination_handler_are_enough_and_what_is_of_no_use_is_named() -> None:
+def test_variables_of_nth_are_sufficient_and_ignored_ones_are_named() -> None:
     found = read_environment({"QUEUE_URL": QUEUE, "CORDON_ONLY": "true"})
     assert list(found.describe()) == [
         f"AWS events come from EC2, and queue {QUEUE}; credentials: the default chain of boto3"
@@ -43,7 +43,7 @@ def test_the_variables_of_the_termination_handler_are_enough_and_what_is_of_no_u
     assert found.ignored == ("CORDON_ONLY has no effect: the profile sets what is done for a notice, and when",)
 
 
-def test_google_cloud_is_listened_to_without_any_sdk_and_it_is_told_how() -> None:
+def test_google_cloud_needs_no_sdk_and_its_configuration_is_described() -> None:
     assert list(read_environment({"HAULOUT_GCP": "true"}).describe()) == [
         "Google Cloud events come from Compute Engine of the projects of the nodes; credentials: the metadata server"
     ]
@@ -54,7 +54,7 @@ def test_google_cloud_is_listened_to_without_any_sdk_and_it_is_told_how() -> Non
     assert found.ignored == ()
 
 
-def test_labels_of_gke_are_gone_by_if_that_is_wanted() -> None:
+def test_gke_label_events_are_enabled_by_a_variable() -> None:
     assert list(read_environment({"HAULOUT_GKE": "true"}).describe()) == ["GKE events come from labels of nodes"]
     found = read_environment({"HAULOUT_GKE": "true", "HAULOUT_GKE_START": "after-drain"})
     assert list(found.describe()) == ["GKE events come from labels of nodes; maintenance begins once its node is empty"]
@@ -65,7 +65,7 @@ def test_labels_of_gke_are_gone_by_if_that_is_wanted() -> None:
 
 
 @pytest.mark.parametrize(
-    ("environ", "said"),
+    ("environ", "message"),
     [
         pytest.param(
             {"HAULOUT_OCI_COMPARTMENT": "ocid1.compartment.oc1..a"},
@@ -97,11 +97,11 @@ def test_labels_of_gke_are_gone_by_if_that_is_wanted() -> None:
         ),
     ],
 )
-def test_what_was_meant_to_turn_a_cloud_on_and_does_not_is_named(environ: Mapping[str, str], said: str) -> None:
-    assert read_environment(environ).ignored == (said,)
+def test_variables_that_enable_no_cloud_are_reported(environ: Mapping[str, str], message: str) -> None:
+    assert read_environment(environ).ignored == (message,)
 
 
-def test_who_says_no_to_a_cloud_is_not_asked_again() -> None:
+def test_explicitly_disabled_clouds_cause_no_report() -> None:
     assert read_environment({"HAULOUT_AWS": "false", "HAULOUT_GCP": "false"}).ignored == ()
 
 
@@ -127,7 +127,7 @@ def test_who_says_no_to_a_cloud_is_not_asked_again() -> None:
         pytest.param({"HAULOUT_AWS_SECRET": "keys"}, "HAULOUT_AWS_SECRET", id="no namespace"),
     ],
 )
-def test_a_variable_that_makes_no_sense_ends_the_operator_at_the_start(
+def test_invalid_provider_variable_ends_the_operator_at_the_start(
     environ: Mapping[str, str], key: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(ConfigError) as error:
@@ -145,7 +145,7 @@ def test_a_variable_that_makes_no_sense_ends_the_operator_at_the_start(
     ("environ", "extra"),
     [pytest.param(HANDLERS, "oci", id="OCI"), pytest.param({"HAULOUT_AWS": "true"}, "aws", id="AWS")],
 )
-def test_without_the_sdk_the_error_says_what_to_install(
+def test_missing_sdk_is_an_error_with_the_package_to_install(
     environ: Mapping[str, str], extra: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
@@ -153,7 +153,7 @@ def test_without_the_sdk_the_error_says_what_to_install(
         read_environment(environ)
 
 
-def test_no_sdk_is_loaded_before_a_source_is_made() -> None:
+def test_no_sdk_is_imported_before_an_event_source_is_created() -> None:
     before = set(sys.modules)
     read_environment({**HANDLERS, "HAULOUT_AWS": "true", "HAULOUT_GCP": "true"}).sources("one")
     assert not {"oci", "boto3", "haulout.providers.gcp.compute_event_source"} & (set(sys.modules) - before)

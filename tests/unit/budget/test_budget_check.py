@@ -1,4 +1,4 @@
-"""Whether there is room for one more: limits hold together, in each group, and orders that wait go first."""
+"""The budget check: all limits apply together and per group, and waiting NodeMaintenances take precedence."""
 
 from datetime import datetime, timedelta
 
@@ -37,18 +37,22 @@ def a_budget_check(
     now: datetime = NOW,
     clock: Clock | None = None,
 ) -> BudgetCheck:
-    """Return a view; orders are for the nodes of their names, in this order."""
-    sights = NodeIndex(lambda _: {}, on_change=lambda *_: None, clock=clock)
+    """Return a budget check; `waiting` names nodes whose NodeMaintenances wait, oldest first."""
+    nodes_index = NodeIndex(lambda _: {}, on_change=lambda *_: None, clock=clock)
     for each_node in nodes:
-        sights.on_watch_event(None, each_node)
+        nodes_index.on_watch_event(None, each_node)
     entries = {name: WaitingNodeMaintenance(NOW + timedelta(seconds=at), name, name) for at, name in enumerate(waiting)}
     return BudgetCheck(
-        budget=Budget(limits), nodes=sights, now=now, waiting=tuple(entries.values()), own_entry=entries.get(own_entry)
+        budget=Budget(limits),
+        nodes=nodes_index,
+        now=now,
+        waiting=tuple(entries.values()),
+        own_entry=entries.get(own_entry),
     )
 
 
 def not_ready_node(name: str, *, at: datetime | None) -> Node:
-    """Return a node that is not ready since then."""
+    """Return a node that is not ready since an instant."""
     condition = {"type": "Ready", "status": "False", "lastTransitionTime": at}
     built = a_node(name, labels={ZONE: name[0]}).with_status(conditions=[condition])
     built["metadata"] |= {
@@ -59,7 +63,7 @@ def not_ready_node(name: str, *, at: datetime | None) -> Node:
     return msgspec.convert(built, Node)
 
 
-def test_all_limits_hold_together() -> None:
+def test_budget_check_applies_all_limits_together() -> None:
     view = a_budget_check(node("a1", unavailable=True), node("a2"), node("b1"), node("c1"), limits=(ALL, EACH))
     assert view.exhausted(node("b1")) is None
     assert str(view.exhausted(node("a2"))) == (
@@ -67,21 +71,21 @@ def test_all_limits_hold_together() -> None:
     )
 
 
-def test_a_node_that_is_out_of_service_already_takes_no_room() -> None:
+def test_node_that_is_already_unavailable_needs_no_slot() -> None:
     view = a_budget_check(node("a1", unavailable=True), node("a2", unavailable=True), limits=(EACH,))
     assert view.exhausted(node("a2", unavailable=True)) is None
     assert view.slot_limits(node("a2", unavailable=True)) == []
 
 
 @pytest.mark.parametrize("off", [timedelta(), timedelta(hours=3), timedelta(hours=-3)], ids=str)
-async def test_a_node_is_down_beyond_doubt_only_when_we_have_seen_it_so_whatever_our_clock_says(
+async def test_not_ready_node_is_exempt_only_after_down_after_on_the_monotonic_clock(
     clock: Clock, off: timedelta
 ) -> None:
     down = not_ready_node("a1", at=NOW)
     view = a_budget_check(node("a2", unavailable=True), down, limits=(EACH,), now=NOW + off, clock=clock)
-    crowded = view.exhausted(down)
-    assert crowded is not None
-    assert crowded.requeue_at == NOW + off + DOWN_AFTER
+    exhausted = view.exhausted(down)
+    assert exhausted is not None
+    assert exhausted.requeue_at == NOW + off + DOWN_AFTER
     await clock.sleep(DOWN_AFTER)
     assert view.exhausted(down) is None
     assert view.slot_limits(down) == []
@@ -93,7 +97,7 @@ async def test_a_node_is_down_beyond_doubt_only_when_we_have_seen_it_so_whatever
     assert view.exhausted(again) is not None
 
 
-async def test_a_node_that_stays_down_is_measured_from_the_start_whatever_else_changes(clock: Clock) -> None:
+async def test_down_time_is_measured_from_the_first_not_ready_observation(clock: Clock) -> None:
     down = not_ready_node("a1", at=NOW)
     view = a_budget_check(node("a2", unavailable=True), down, limits=(EACH,), clock=clock)
     assert isinstance(view.nodes, NodeIndex)
@@ -103,7 +107,7 @@ async def test_a_node_that_stays_down_is_measured_from_the_start_whatever_else_c
     assert view.exhausted(down) is None
 
 
-async def test_a_node_that_was_ready_in_between_is_measured_anew_though_it_names_no_time(
+async def test_down_time_restarts_when_a_node_was_ready_in_between_without_a_transition_time(
     clock: Clock,
 ) -> None:
     down, ready = not_ready_node("a1", at=None), node("a1")
@@ -117,32 +121,34 @@ async def test_a_node_that_was_ready_in_between_is_measured_anew_though_it_names
 
 
 @pytest.mark.parametrize("off", [timedelta(minutes=1), timedelta(hours=-3)], ids=str)
-def test_others_that_may_be_down_count(off: timedelta) -> None:
+def test_other_nodes_that_may_be_down_count_as_unavailable(off: timedelta) -> None:
     view = a_budget_check(not_ready_node("a1", at=NOW), node("a2"), limits=(EACH,), now=NOW + off)
     assert view.exhausted(node("a2")) is not None
 
 
-async def test_others_count_that_we_have_seen_down_though_our_clock_stands_still(clock: Clock) -> None:
+async def test_other_nodes_observed_down_count_as_unavailable_although_the_wall_clock_stands_still(
+    clock: Clock,
+) -> None:
     view = a_budget_check(not_ready_node("a1", at=NOW), node("a2"), limits=(EACH,), clock=clock)
     assert view.exhausted(node("a2")) is None
     await clock.sleep(DOWN_AFTER)
     assert view.exhausted(node("a2")) is not None
 
 
-def test_who_takes_one_look_believes_what_a_node_says() -> None:
+def test_budget_check_without_a_clock_trusts_the_transition_time_of_the_node() -> None:
     down = not_ready_node("a1", at=NOW)
     nodes = node("a2", unavailable=True), down
     assert a_budget_check(*nodes, limits=(EACH,), now=NOW + timedelta(seconds=59)).exhausted(down) is not None
     assert a_budget_check(*nodes, limits=(EACH,), now=NOW + DOWN_AFTER).exhausted(down) is None
 
 
-def test_a_node_without_the_label_of_a_group_has_to_fit_everywhere() -> None:
+def test_node_without_the_group_label_counts_in_every_group() -> None:
     bare = msgspec.convert({"metadata": {"name": "x", "uid": "u-x", "resourceVersion": "7"}}, Node)
     view = a_budget_check(node("a1", unavailable=True), bare, limits=(EACH,))
     assert view.exhausted(bare) is not None
 
 
-def test_a_limit_with_a_selector_is_about_those_nodes_alone() -> None:
+def test_limit_with_a_selector_applies_only_to_selected_nodes() -> None:
     gpu = BudgetLimit(max_unavailable=1, selector=selectors.parse("pool=gpu"))
     view = a_budget_check(node("a1", unavailable=True, pool="gpu"), node("a2", pool="gpu"), node("a3"), limits=(gpu,))
     assert view.exhausted(node("a3")) is None
@@ -150,7 +156,7 @@ def test_a_limit_with_a_selector_is_about_those_nodes_alone() -> None:
 
 
 @pytest.mark.parametrize(("share", "nodes", "most"), [("10%", 5, 1), ("34%", 6, 2), ("100%", 3, 3), ("50%", 3, 1)])
-def test_a_share_is_rounded_down_and_at_least_one(share: str, nodes: int, most: int) -> None:
+def test_percentage_is_rounded_down_and_at_least_one(share: str, nodes: int, most: int) -> None:
     names = [f"a{number}" for number in range(nodes)]
     limit = BudgetLimit(max_unavailable=share)
     fits = [
@@ -163,9 +169,9 @@ def test_a_share_is_rounded_down_and_at_least_one(share: str, nodes: int, most: 
     assert sum(fits) == most
 
 
-def test_orders_go_first_each_as_far_as_there_is_room_for_it() -> None:
+def test_waiting_node_maintenances_take_precedence_as_far_as_their_limits_allow() -> None:
     nodes = [node("a1", unavailable=True), node("a2"), node("b1"), node("b2"), node("c1")]
-    # a2 waits for its zone and keeps nobody else; b1 takes the last place of all.
+    # a2 waits for its zone and blocks no other node; b1 gets the last slot.
     profile = a_budget_check(*nodes, limits=(ALL, EACH), waiting=("a2", "b1"))
     assert "b1 (NodeMaintenance b1 is next)" in str(profile.exhausted(node("c1")))
     assert (
@@ -175,63 +181,69 @@ def test_orders_go_first_each_as_far_as_there_is_room_for_it() -> None:
     assert late.exhausted(node("c1")) is not None
 
 
-def test_an_order_for_a_node_that_is_gone_or_out_keeps_nobody() -> None:
+def test_waiting_node_maintenance_for_a_deleted_or_unavailable_node_blocks_no_other_node() -> None:
     view = a_budget_check(node("a1", unavailable=True), node("b1"), limits=(ALL,), waiting=("gone", "a1"))
     assert view.exhausted(node("b1")) is None
 
 
-def test_who_leaves_the_line_is_told_to_those_behind() -> None:
-    line, told = WaitingList(), list[str]()
-    end = line.subscribe(lambda: told.append("room"))
+def test_waiting_list_notifies_subscribers_when_an_entry_is_removed() -> None:
+    waiting_list, notifications = WaitingList(), list[str]()
+    end = waiting_list.subscribe(lambda: notifications.append("room"))
     for at, name in ((2, "b"), (1, "a")):
-        line.add(WaitingNodeMaintenance(NOW + timedelta(seconds=at), name, name))
-    assert [entry.name for entry in line.entries()] == ["a", "b"]
-    line.remove("nobody")
-    assert not told
-    line.remove("a")
+        waiting_list.add(WaitingNodeMaintenance(NOW + timedelta(seconds=at), name, name))
+    assert [entry.name for entry in waiting_list.entries()] == ["a", "b"]
+    waiting_list.remove("nobody")
+    assert not notifications
+    waiting_list.remove("a")
     end()
-    line.remove("b")
-    assert told == ["room"]
+    waiting_list.remove("b")
+    assert notifications == ["room"]
 
 
 def a_slot(name: str) -> Slot:
     return Slot(uid=f"u-{name}", name=name, since=NOW)
 
 
-def test_the_ledger_names_nodes_that_look_as_if_nothing_was_done_to_them() -> None:
-    """Another controller has taken the slot and not written to its node yet, or our copy of the node is old."""
+def test_budget_exhausted_names_the_nodes_of_slots_that_look_available() -> None:
+    """Another controller holds the slot but has not patched its node yet, or the cached node is stale."""
     view = a_budget_check(node("a1"), node("a2"), node("b1"), limits=(EACH,))
-    crowded = view.exhausted_by(node("a2"), [a_slot("a1")])
-    assert (crowded.unavailable, crowded.reasons, crowded.max_unavailable) == (("a1",), ("slot already reserved",), 1)
-    assert crowded.group is not None
+    exhausted = view.exhausted_by(node("a2"), [a_slot("a1")])
+    assert (exhausted.unavailable, exhausted.reasons, exhausted.max_unavailable) == (
+        ("a1",),
+        ("slot already reserved",),
+        1,
+    )
+    assert exhausted.group is not None
 
 
-def test_slots_that_are_full_keep_a_node_waiting_though_none_of_their_nodes_is_known() -> None:
+def test_full_slots_make_a_node_wait_although_none_of_their_nodes_is_known() -> None:
     view = a_budget_check(node("a1"), limits=(ALL,))
-    crowded = view.exhausted_by(node("a1"), [a_slot("gone"), a_slot("gone"), a_slot("away")])
-    assert (crowded.unavailable, crowded.reasons, crowded.group) == (("gone", "away"), ("", ""), None)
-    assert str(crowded) == "the budget is used up: gone, away"
+    exhausted = view.exhausted_by(node("a1"), [a_slot("gone"), a_slot("gone"), a_slot("away")])
+    assert (exhausted.unavailable, exhausted.reasons, exhausted.group) == (("gone", "away"), ("", ""), None)
+    assert str(exhausted) == "the budget is used up: gone, away"
 
 
-def test_a_slot_in_another_group_keeps_nobody_waiting() -> None:
+def test_slot_in_another_group_does_not_count() -> None:
     view = a_budget_check(node("a1"), node("b1"), limits=(EACH,))
     (limit,) = view.slot_limits(node("a1"))
     assert limit.counts(a_slot("b1")) is False
     assert limit.counts(a_slot("gone")) is True
-    assert limit.counts(Slot(uid="before", name="b1", since=NOW)) is True, "until the server says that it is gone"
+    assert limit.counts(Slot(uid="before", name="b1", since=NOW)) is True, (
+        "until the API server reports that the node is deleted"
+    )
 
 
-def test_a_node_does_not_count_against_itself() -> None:
+def test_node_does_not_count_against_itself() -> None:
     view = a_budget_check(node("a1", unavailable=True), node("a2"), node("b1", unavailable=True), limits=(EACH,))
     (limit,) = view.slot_limits(node("a2"))
     assert limit.unavailable_uids == {"u-a1"}
 
 
-def test_nodes_of_a_group_are_counted_again_only_when_labels_change() -> None:
-    nodes, looks = [node("a1"), node("b1")], list[int]()
+def test_group_sizes_are_recounted_only_when_labels_change() -> None:
+    nodes, recounts = [node("a1"), node("b1")], list[int]()
 
     def all_nodes() -> list[Node]:
-        looks.append(1)
+        recounts.append(1)
         return nodes
 
     sizes = GroupSizes(all_nodes)
@@ -239,13 +251,13 @@ def test_nodes_of_a_group_are_counted_again_only_when_labels_change() -> None:
     assert group is not None
     assert (sizes.size(group), sizes.size(group)) == (1, 1)
     sizes.on_node_change(nodes[0], node("a1", unavailable=True))
-    assert (sizes.size(group), len(looks)) == (1, 1)
+    assert (sizes.size(group), len(recounts)) == (1, 1)
     nodes.append(node("a2"))
     sizes.on_node_change(None, nodes[-1])
-    assert (sizes.size(group), len(looks)) == (2, 2)
+    assert (sizes.size(group), len(recounts)) == (2, 2)
 
 
-def test_groups_come_and_go_with_their_nodes() -> None:
+def test_groups_are_added_and_removed_with_their_nodes() -> None:
     nodes = [node("a1"), node("b1")]
     sizes = GroupSizes(lambda: nodes)
     assert [str(group) for group in sizes.groups(EACH)] == ["zone=a", "zone=b"]
@@ -256,7 +268,7 @@ def test_groups_come_and_go_with_their_nodes() -> None:
     assert [str(group) for group in sizes.groups(EACH)] == ["zone=b", "zone=c"]
 
 
-def test_what_may_make_room_wakes_those_who_wait() -> None:
+def test_may_free_slot_detects_node_changes_that_can_free_a_slot() -> None:
     budget = Budget((EACH,))
     assert may_free_slot(budget, node("a1", unavailable=True), node("a1"))
     assert may_free_slot(budget, None, node("a1"))
@@ -266,7 +278,7 @@ def test_what_may_make_room_wakes_those_who_wait() -> None:
 
 
 @pytest.mark.parametrize("written", ["0", "-1", "2.5", "0%", "101%", "many", ""])
-def test_a_limit_lets_at_least_one_node_go(written: str) -> None:
+def test_limit_below_one_node_is_invalid(written: str) -> None:
     with pytest.raises(ValueError, match=r"^$"):
         parse_max_unavailable(written)
 
@@ -284,10 +296,10 @@ def test_a_limit_lets_at_least_one_node_go(written: str) -> None:
         ),
     ],
 )
-def test_a_limit_reads_as_a_sentence(limit: BudgetLimit, words: str) -> None:
+def test_limit_is_formatted_as_a_sentence(limit: BudgetLimit, words: str) -> None:
     assert str(limit) == words
 
 
-def test_a_check_may_have_a_limit_that_never_passes() -> None:
+def test_parse_amount_accepts_negative_numbers_and_percentages_with_spaces() -> None:
     assert parse_amount("-1") == -1
     assert parse_max_unavailable(" 10 % ") == "10%"

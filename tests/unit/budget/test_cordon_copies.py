@@ -1,4 +1,4 @@
-"""A copy of a cordon mark follows the mark, and never stands in the way of a maintenance."""
+"""Copies of cordon annotations follow the annotation and never block a maintenance."""
 
 from collections.abc import Iterable
 from datetime import timedelta
@@ -23,7 +23,7 @@ HOME, OWNER = "haulout", "profile/os"
 
 
 class CordonController:
-    """One controller that cordons a node and keeps a copy of its mark."""
+    """A controller that cordons a node and keeps a copy of its cordon annotation."""
 
     def __init__(self, api: ApiServer, clock: Clock, owner: str = OWNER) -> None:
         self.client = Client(api.transport(owner), clock=clock, random=Random(owner))
@@ -46,7 +46,7 @@ class CordonController:
         return await self.client.patch(NODES, name, merge_patch(change))
 
     async def cordon(self, name: str = "n1") -> Node:
-        """Cordon a node, and copy its mark."""
+        """Cordon a node, and copy its cordon annotation."""
         change = cordon.acquire(await self.node(name), self.owner, CordonRequest(), now=self.client.clock.now())
         node = await self.write(change, name)
         await self.copies.sync(node)
@@ -71,40 +71,40 @@ def without_marks() -> RawObject:
     return {"metadata": {"annotations": {CORDON_ANNOTATION: None, CORDON_BACKUP_ANNOTATION: None}}}
 
 
-async def test_the_copy_restores_a_mark_that_is_lost(clock: Clock) -> None:
+async def test_cordon_copy_restores_a_lost_cordon_annotation(clock: Clock) -> None:
     api = an_api_server(clock)
-    keeper = await CordonController(api, clock).load()
-    held = await keeper.cordon()
-    lost = await keeper.write(without_marks())
-    await keeper.copies.sync(lost)
+    controller = await CordonController(api, clock).load()
+    held = await controller.cordon()
+    lost = await controller.write(without_marks())
+    await controller.copies.sync(lost)
     successor = await CordonController(api, clock).load()
-    restored = await keeper.write(cordon.repair(lost, (OWNER,), copy=successor.copies.get(lost)))
+    restored = await controller.write(cordon.repair(lost, (OWNER,), copy=successor.copies.get(lost)))
     assert cordon.cordon_of(restored) == cordon.cordon_of(held)
 
 
-async def test_the_copy_of_a_node_that_somebody_uncordoned_is_removed(clock: Clock) -> None:
+async def test_cordon_copy_is_removed_when_the_node_was_uncordoned_by_others(clock: Clock) -> None:
     api = an_api_server(clock)
-    keeper = await CordonController(api, clock).load()
-    await keeper.cordon()
-    free = await keeper.write(without_marks() | {"spec": {"unschedulable": None}})
-    await keeper.copies.sync(free)
-    assert await keeper.keys() == []
+    controller = await CordonController(api, clock).load()
+    await controller.cordon()
+    free = await controller.write(without_marks() | {"spec": {"unschedulable": None}})
+    await controller.copies.sync(free)
+    assert await controller.keys() == []
 
 
-async def test_a_node_that_is_gone_leaves_no_copy(clock: Clock) -> None:
+async def test_cordon_copy_is_removed_with_its_node(clock: Clock) -> None:
     api = an_api_server(clock)
-    keeper = await CordonController(api, clock).load()
-    await keeper.cordon("n1")
-    await keeper.cordon("n2")
-    await keeper.client.delete(NODES, "n1")
-    await keeper.copies.remove_node("n1")
-    assert len(await keeper.keys()) == 1
-    await keeper.client.delete(NODES, "n2")
+    controller = await CordonController(api, clock).load()
+    await controller.cordon("n1")
+    await controller.cordon("n2")
+    await controller.client.delete(NODES, "n1")
+    await controller.copies.remove_node("n1")
+    assert len(await controller.keys()) == 1
+    await controller.client.delete(NODES, "n2")
     await CordonController(api, clock).load()
-    assert await keeper.keys() == []
+    assert await controller.keys() == []
 
 
-async def test_two_controllers_write_at_once_and_lose_nothing(clock: Clock) -> None:
+async def test_two_controllers_that_create_the_config_map_at_once_lose_no_copy(clock: Clock) -> None:
     """Each believes that there is no ConfigMap yet."""
     api = an_api_server(clock)
     one, other = await CordonController(api, clock).load(), await CordonController(api, clock, "ESX").load()
@@ -115,57 +115,59 @@ async def test_two_controllers_write_at_once_and_lose_nothing(clock: Clock) -> N
     assert len(await one.keys()) == 1
 
 
-async def test_a_deleted_config_map_is_created_again_with_all_copies(clock: Clock) -> None:
+async def test_deleted_config_map_is_recreated_with_all_copies(clock: Clock) -> None:
     api = an_api_server(clock)
-    keeper = await CordonController(api, clock).load()
-    await keeper.cordon("n1")
-    await keeper.client.delete(CONFIG_MAPS, CONFIG_MAP, namespace=HOME)
-    await keeper.cordon("n2")
-    assert len(await keeper.keys()) == 2
+    controller = await CordonController(api, clock).load()
+    await controller.cordon("n1")
+    await controller.client.delete(CONFIG_MAPS, CONFIG_MAP, namespace=HOME)
+    await controller.cordon("n2")
+    assert len(await controller.keys()) == 2
 
 
-async def test_without_permission_nothing_fails(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_missing_permission_for_the_config_map_fails_nothing(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
     api = an_api_server(clock)
-    keeper = CordonController(api, clock)
+    controller = CordonController(api, clock)
 
     async def refuse(*_: object, **__: object) -> None:
         raise Forbidden("forbidden", code=403)
 
-    found: Iterable[Node] = (await keeper.client.list(NODES)).items
+    found: Iterable[Node] = (await controller.client.list(NODES)).items
     with monkeypatch.context() as patched:
         for verb in ("get", "create"):
-            patched.setattr(keeper.client, verb, refuse)
-        await keeper.copies.load(lambda: found)
-        await keeper.copies.sync(await _cordoned_node(CordonController(api, clock)))
-    assert await keeper.keys() == []
-    await keeper.copies.sync(await keeper.node())
-    assert len(await keeper.keys()) == 1, "it is written as soon as that is granted"
+            patched.setattr(controller.client, verb, refuse)
+        await controller.copies.load(lambda: found)
+        await controller.copies.sync(await _cordoned_node(CordonController(api, clock)))
+    assert await controller.keys() == []
+    await controller.copies.sync(await controller.node())
+    assert len(await controller.keys()) == 1, "the copy is written once the permission is granted"
 
 
-async def _cordoned_node(keeper: CordonController) -> Node:
-    change = cordon.acquire(await keeper.node(), OWNER, CordonRequest(), now=keeper.client.clock.now())
-    return await keeper.write(change)
+async def _cordoned_node(controller: CordonController) -> Node:
+    change = cordon.acquire(await controller.node(), OWNER, CordonRequest(), now=controller.client.clock.now())
+    return await controller.write(change)
 
 
-async def test_an_owner_that_held_the_node_first_tells_how_it_was_before(clock: Clock) -> None:
-    """Another took the cordon of the first for a person's, as the mark of that was lost."""
+async def test_cordon_copy_of_the_first_owner_restores_the_state_before_the_cordon(clock: Clock) -> None:
+    """The first owner's annotation was lost, so the second took its cordon for a manual one."""
     api = an_api_server(clock)
-    keeper = await CordonController(api, clock).load()
-    await keeper.cordon()
-    await keeper.write(without_marks())
-    later = await keeper.node()
+    controller = await CordonController(api, clock).load()
+    await controller.cordon()
+    await controller.write(without_marks())
+    later = await controller.node()
     other = cordon.acquire(later, "NodeMaintenance/x", CordonRequest(), now=clock.now() + timedelta(minutes=1))
-    both = await keeper.write(other)
+    both = await controller.write(other)
     mistaken = cordon.cordon_of(both)
     assert mistaken is not None
     assert mistaken.before.unschedulable
-    restored = cordon.cordon_of(await keeper.write(cordon.repair(both, (OWNER,), copy=keeper.copies.get(both))))
+    restored = cordon.cordon_of(await controller.write(cordon.repair(both, (OWNER,), copy=controller.copies.get(both))))
     assert restored is not None
     assert not restored.before.unschedulable
     assert sorted(restored.owners) == ["NodeMaintenance/x", OWNER]
 
 
-def test_only_this_config_map_may_be_read_and_changed() -> None:
+def test_permissions_are_limited_to_one_config_map() -> None:
     create, rest = permissions(HOME)
     assert (create.verbs, create.names) == (("create",), ())
     assert (rest.verbs, rest.names) == (("get", "patch"), (CONFIG_MAP,))

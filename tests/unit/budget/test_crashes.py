@@ -1,6 +1,6 @@
-"""Orders and a profile share one budget, and the operator is stopped at each write, or befallen by faults.
+"""NodeMaintenances and a profile share one budget while the operator crashes at each write or suffers faults.
 
-At no revision more nodes are out of service than the budget allows, and all get their turn.
+At no revision more nodes are unavailable than the budget allows, and every maintenance completes.
 """
 
 import asyncio
@@ -46,7 +46,7 @@ def a_plan(clock: Clock) -> ClusterPlan:
 
 
 async def run_two_orders_and_a_profile(cluster: SandboxCluster) -> None:
-    """Have one order after the other done, a profile in between, and an order that is withdrawn while it waits."""
+    """Run two NodeMaintenances, a profile in between, and one NodeMaintenance that is deleted while it waits."""
     await create_maintenance(cluster, "n1", name="first")
     await cluster.eventually(lambda: phase(cluster, "first"), becomes="Succeeded", within=LATER)
     await set_profiles(cluster, "n2", "os")
@@ -69,7 +69,7 @@ async def run_two_orders_and_a_profile(cluster: SandboxCluster) -> None:
     assert is_released(cluster, "n1")
 
 
-def test_whichever_write_is_the_last_the_budget_holds_and_all_get_their_turn() -> None:
+def test_budget_holds_and_every_maintenance_finishes_after_a_crash_at_any_write() -> None:
     async def story(stage: CrashRun) -> None:
         async with a_plan(stage.clock).with_delays(Delays.zero()).on_the_sandbox() as cluster:
             stage.start_operator(cluster.cluster)
@@ -86,12 +86,12 @@ def test_whichever_write_is_the_last_the_budget_holds_and_all_get_their_turn() -
 
 
 def _ends(history: Sequence[Write]) -> dict[str, Any]:
-    """Return how things end; a slot that nobody could give back is proved to be free by the next who needs it."""
+    """Return the end state without ConfigMaps: an unreleased slot is verified as free by the next acquirer."""
     return end_state(history, ignored={*IGNORED_KINDS, "configmaps"})
 
 
 @pytest.mark.parametrize("fault", [*faults_for_turn(1), *map(fault_mixture, range(2))], ids=str)
-async def test_the_budget_holds_under_any_fault(clock: Clock, fault: Fault) -> None:
+async def test_budget_holds_under_any_fault(clock: Clock, fault: Fault) -> None:
     held = within_budget(NodeBudget(name="the file", at_most=1), operators=("operator", "operator-2"))
     async with a_plan(clock).with_invariants(held).on_the_sandbox() as cluster:
         cluster.run(always_leading_operator(ONE))
@@ -112,8 +112,8 @@ def succeeded(cluster: SandboxCluster, names: set[str]) -> list[str]:
     return [name for name in sorted(names) if phase(cluster, name) == "Succeeded"]
 
 
-async def test_a_slot_that_nobody_used_is_free_soon(clock: Clock) -> None:
-    """The process dies between slot and node, and the order is withdrawn: nobody comes back to that node."""
+async def test_unused_slot_is_released_soon(clock: Clock) -> None:
+    """The process dies between acquiring the slot and cordoning the node, and the NodeMaintenance is deleted."""
     async with a_plan(clock).with_invariants(HELD).on_the_sandbox() as cluster:
         process = cluster.run(always_leading_operator(ONE))
         process.transport.faults.fail_before_effect(method="PATCH", path="/nodes/n1", times=None)

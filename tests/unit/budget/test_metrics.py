@@ -1,4 +1,4 @@
-"""What `/metrics` says of a budget: each limit, for each group that shares it."""
+"""Metrics of a budget: usage and limit, for each limit and group."""
 
 import msgspec
 
@@ -20,7 +20,7 @@ def node(name: str, *, unavailable: bool = False) -> Node:
     return msgspec.convert(made.tainted(DRAIN_TAINT.key) if unavailable else made, Node)
 
 
-def test_nodes_that_are_out_of_service_count_in_each_group_that_they_belong_to() -> None:
+def test_unavailable_nodes_count_in_each_group_they_belong_to() -> None:
     nodes = [node("a1", unavailable=True), node("a2", unavailable=True), node("a3"), node("b1")]
     found = limit_usage(Budget((EACH, SHARE)), candidates=nodes, sizes=GroupSizes(lambda: nodes), now=NOW)
     assert [(str(usage.group), usage.used, usage.max_unavailable) for usage in found] == [
@@ -30,12 +30,12 @@ def test_nodes_that_are_out_of_service_count_in_each_group_that_they_belong_to()
     ]
 
 
-def test_metrics_have_what_is_used_and_what_is_allowed() -> None:
+def test_budget_metrics_report_usage_and_limit() -> None:
     nodes = [node("a1", unavailable=True), node("a2")]
     found = limit_usage(Budget((EACH,)), candidates=nodes, sizes=GroupSizes(lambda: nodes), now=NOW)
     labels = ("at most 1 node in each zone", "zone=a")
-    told = [sample for tally in BudgetMetrics(found).collect() for sample in tally.samples()]
-    assert [(line.name, tuple(value for _, value in line.labels), line.number) for line in told] == [
+    samples = [sample for metric in BudgetMetrics(found).collect() for sample in metric.samples()]
+    assert [(sample.name, tuple(value for _, value in sample.labels), sample.number) for sample in samples] == [
         ("haulout_budget_used", labels, 1),
         ("haulout_budget_limit", labels, 1),
     ]

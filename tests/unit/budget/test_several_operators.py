@@ -1,6 +1,6 @@
-"""Several operators: they fail over at random, or all believe that they lead; nodes go down by themselves meanwhile.
+"""Several operators fail over at random, or all believe that they lead, while nodes fail.
 
-At no revision does anybody take a node beyond the budget.
+At no revision does an operator cordon a node beyond the budget.
 """
 
 import asyncio
@@ -49,7 +49,7 @@ async def a_budgeted_cluster(clock: Clock, seed: int) -> AsyncIterator[SandboxCl
 
 
 async def do_something_at_random(cluster: SandboxCluster, random: Random) -> None:
-    """Do what people and machines do."""
+    """Create or delete a NodeMaintenance, request or end a profile's maintenance, or reboot a node."""
     node = random.choice(NODES)
     ordered = sorted(cluster.by_key(PLURAL))
     match random.randrange(6):
@@ -67,11 +67,11 @@ async def do_something_at_random(cluster: SandboxCluster, random: Random) -> Non
 
 
 async def end_all_maintenance(cluster: SandboxCluster) -> None:
-    """Let everything end; see that it does."""
+    """End all maintenance, and wait until every node is available."""
     for node in NODES:
         await annotate(cluster, node, "wanted", None)
     for name in sorted(cluster.by_key(PLURAL)):
-        with suppress(NotFound):  # it has just gone
+        with suppress(NotFound):  # it was deleted meanwhile
             await delete_maintenance(cluster, name)
     await cluster.eventually(lambda: not unavailable_nodes(cluster) and not cluster.by_key(PLURAL), within=LATER)
     were_out = {
@@ -83,7 +83,7 @@ async def end_all_maintenance(cluster: SandboxCluster) -> None:
 
 
 @pytest.mark.parametrize("seed", range(4))
-async def test_the_budget_holds_while_replicas_fail_over_at_random(clock: Clock, seed: int, tmp_path: Path) -> None:
+async def test_budget_holds_while_replicas_fail_over_at_random(clock: Clock, seed: int, tmp_path: Path) -> None:
     random = Random(seed)
     file = tmp_path / "maintenance.yaml"
     file.write_text(TEXT)
@@ -106,7 +106,7 @@ async def test_the_budget_holds_while_replicas_fail_over_at_random(clock: Clock,
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2, 3, 34, 50, 217])
-async def test_the_budget_holds_though_two_lead_and_see_different_things(clock: Clock, seed: int) -> None:
+async def test_budget_holds_although_two_leaders_have_different_caches(clock: Clock, seed: int) -> None:
     random = Random(seed)
     async with a_budgeted_cluster(clock, seed) as cluster:
         for name in OPERATORS[:2]:

@@ -1,4 +1,4 @@
-"""A slot is given back with proof: each rests on a version of the node, and on who took it."""
+"""Slots are released only with proof: a slot is bound to a node version and to its owner."""
 
 from datetime import timedelta
 from random import Random
@@ -21,10 +21,10 @@ ONE = [SlotLimit(max_slots=1)]
 
 
 class SlotUser:
-    """One controller of one process."""
+    """A controller of one process that uses slots."""
 
-    def __init__(self, api: ApiServer, clock: Clock, cause: MaintenanceCause, who: str = "a") -> None:
-        self.client = Client(api.transport(who), clock=clock, random=Random(f"{who} {cause}"))
+    def __init__(self, api: ApiServer, clock: Clock, cause: MaintenanceCause, identity: str = "a") -> None:
+        self.client = Client(api.transport(identity), clock=clock, random=Random(f"{identity} {cause}"))
         self.slots = BudgetSlots(self.client, namespace="haulout", cause=cause)
         self.cause = cause
 
@@ -33,11 +33,11 @@ class SlotUser:
         return await self.client.get(NODES, name)
 
     async def acquires(self, node: Node) -> bool:
-        """Take a slot; return whether that was possible."""
+        """Acquire a slot; return whether that succeeded."""
         return await self.slots.acquire(node, ONE) is None
 
     async def cordon_node(self, node: Node) -> Node:
-        """Take the node out of service, if it is as it was."""
+        """Cordon the node, if it has not changed."""
         if self.cause is MaintenanceCause.NODE_MAINTENANCES:
             change = cordon.acquire(
                 node, f"{NODE_MAINTENANCE_OWNER_PREFIX}x", CORDON_REQUEST, now=self.client.clock.now()
@@ -49,7 +49,7 @@ class SlotUser:
         return await self.client.patch(NODES, node.name, merge_patch(change))
 
     async def release_node(self, node: Node) -> Node:
-        """Put the node back into service."""
+        """Release the node."""
         if self.cause is MaintenanceCause.NODE_MAINTENANCES:
             change = cordon.release(node, f"{NODE_MAINTENANCE_OWNER_PREFIX}x")
         else:
@@ -70,7 +70,7 @@ async def slots_in_use(user: SlotUser) -> list[str]:
     return [f"{slot.name} {slot.by.partition('/')[0]}" for slot in found]
 
 
-async def test_profiles_and_orders_see_each_others_slots(clock: Clock) -> None:
+async def test_profiles_and_node_maintenances_share_their_slots(clock: Clock) -> None:
     api = an_api_server(clock)
     orders, profiles = (
         SlotUser(api, clock, MaintenanceCause.NODE_MAINTENANCES),
@@ -84,7 +84,7 @@ async def test_profiles_and_orders_see_each_others_slots(clock: Clock) -> None:
     assert await profiles.acquires(await profiles.node("n2"))
 
 
-async def test_one_that_lets_go_of_a_node_leaves_the_others_slot(clock: Clock) -> None:
+async def test_releasing_a_node_keeps_the_slot_of_the_other_owner(clock: Clock) -> None:
     api = an_api_server(clock)
     orders, profiles = (
         SlotUser(api, clock, MaintenanceCause.NODE_MAINTENANCES),
@@ -98,8 +98,8 @@ async def test_one_that_lets_go_of_a_node_leaves_the_others_slot(clock: Clock) -
     assert not await profiles.acquires(await profiles.node("n2"))
 
 
-async def test_who_gives_back_late_does_not_give_back_what_was_taken_since(clock: Clock) -> None:
-    """A deposed leader wakes up and gives back the slot of a maintenance that ended; the next one has begun."""
+async def test_late_release_keeps_a_slot_that_was_acquired_since(clock: Clock) -> None:
+    """A deposed leader releases the slot of a maintenance that ended, after the next maintenance has started."""
     api = an_api_server(clock)
     old, new = (
         SlotUser(api, clock, MaintenanceCause.NODE_MAINTENANCES, "a"),
@@ -114,8 +114,8 @@ async def test_who_gives_back_late_does_not_give_back_what_was_taken_since(clock
     assert not await old.acquires(await old.node("n2"))
 
 
-async def test_who_makes_no_use_of_a_slot_gives_back_its_own_and_no_other(clock: Clock) -> None:
-    """Both believe to lead, and both have leave for the same version of a node; one of them will not use it."""
+async def test_release_unused_removes_only_the_slot_of_this_process(clock: Clock) -> None:
+    """Both believe they lead, and both hold a slot for the same node version; one does not use it."""
     api = an_api_server(clock)
     one, other = (
         SlotUser(api, clock, MaintenanceCause.PROFILES, "a"),
@@ -129,7 +129,7 @@ async def test_who_makes_no_use_of_a_slot_gives_back_its_own_and_no_other(clock:
     assert not await one.acquires(await one.node("n2"))
 
 
-async def test_a_node_is_not_given_back_while_its_cause_has_it(clock: Clock) -> None:
+async def test_slot_is_not_released_while_its_owner_holds_the_node(clock: Clock) -> None:
     api = an_api_server(clock)
     orders = SlotUser(api, clock, MaintenanceCause.NODE_MAINTENANCES)
     assert await orders.acquires(await orders.node("n1"))
@@ -137,7 +137,7 @@ async def test_a_node_is_not_given_back_while_its_cause_has_it(clock: Clock) -> 
     assert await slots_in_use(orders) == ["n1 NodeMaintenance"]
 
 
-async def test_a_slot_that_nobody_used_is_voided_and_its_owner_is_refused(clock: Clock) -> None:
+async def test_unused_slot_is_voided_and_its_owner_gets_a_conflict(clock: Clock) -> None:
     api = an_api_server(clock)
     slow, other = (
         SlotUser(api, clock, MaintenanceCause.NODE_MAINTENANCES, "a"),
@@ -155,11 +155,11 @@ async def test_a_slot_that_nobody_used_is_voided_and_its_owner_is_refused(clock:
     except Conflict:
         pass
     else:
-        raise AssertionError("who lost its slot could still take the node")
+        raise AssertionError("a controller without a slot could still cordon the node")
     assert SLOT_WITHDRAWN_ANNOTATION not in (await other.node("n1")).metadata.annotations
 
 
-async def test_a_slot_in_use_is_waited_for_without_looking_again_and_again(clock: Clock) -> None:
+async def test_slot_in_use_is_awaited_without_polling(clock: Clock) -> None:
     api = an_api_server(clock)
     orders = SlotUser(api, clock, MaintenanceCause.NODE_MAINTENANCES)
     assert await orders.acquires(await orders.node("n1"))
@@ -169,8 +169,8 @@ async def test_a_slot_in_use_is_waited_for_without_looking_again_and_again(clock
     assert ([slot.name for slot in refused.slots], refused.requeue_at) == (["n1"], None)
 
 
-async def test_what_was_taken_without_room_counts_for_those_who_come_after(clock: Clock) -> None:
-    """A node that is down takes no room, but once it is back only its slot tells an old copy of it."""
+async def test_slot_acquired_without_limits_counts_for_later_requests(clock: Clock) -> None:
+    """A node that is down needs no slot, but after its recovery a stale cache knows it only by its slot."""
     api = an_api_server(clock)
     orders = SlotUser(api, clock, MaintenanceCause.NODE_MAINTENANCES)
     assert await orders.slots.acquire(await orders.node("n1"), []) is None

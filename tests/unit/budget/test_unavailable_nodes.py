@@ -1,4 +1,4 @@
-"""Which nodes are out of service: taken by somebody, or down; not those that slip for a moment, or join."""
+"""Unavailable nodes: in maintenance or down for a minute, but not joining ones."""
 
 from datetime import datetime, timedelta
 from typing import Any
@@ -36,13 +36,13 @@ def decoded_node(built: NodeObject, *, created: datetime = NOW - DAY) -> Node:
 
 
 def a_ready(status: str = "True", *, since: datetime | None = NOW - DAY, **more: Any) -> NodeObject:
-    told = {"type": "Ready", "status": status, "lastTransitionTime": since, **more}
-    return a_node("n1").with_status(conditions=[told])
+    condition = {"type": "Ready", "status": status, "lastTransitionTime": since, **more}
+    return a_node("n1").with_status(conditions=[condition])
 
 
-def held_by(owner: str, wishes: CordonRequest = CORDON_REQUEST) -> Node:
+def held_by(owner: str, request: CordonRequest = CORDON_REQUEST) -> Node:
     node = decoded_node(a_ready())
-    change = cordon.acquire(node, owner, wishes, now=NOW)
+    change = cordon.acquire(node, owner, request, now=NOW)
     assert change is not None
     mark = change["metadata"]["annotations"][cordon.CORDON_ANNOTATION]
     return decoded_node(a_ready().annotated({cordon.CORDON_ANNOTATION: mark}))
@@ -62,12 +62,12 @@ def held_by(owner: str, wishes: CordonRequest = CORDON_REQUEST) -> Node:
         (a_node("n1"), False),
     ],
 )
-def test_a_node_is_down_when_it_has_not_been_ready_for_a_minute(made: NodeObject, *, is_down: bool) -> None:
+def test_node_is_down_when_it_has_not_been_ready_for_a_minute(made: NodeObject, *, is_down: bool) -> None:
     assert (down_since(decoded_node(made), NOW) is not None) == is_down
     assert is_unavailable(decoded_node(made), NOW) == is_down
 
 
-def test_a_node_that_does_not_say_since_when_it_is_down_is_so_since_it_was_created() -> None:
+def test_node_without_a_transition_time_is_down_since_its_creation() -> None:
     assert down_since(decoded_node(a_ready("False", since=None), created=NOW - DAY), NOW) == NOW - DAY
     assert (
         unavailability_reason(decoded_node(a_ready("False", since=None), created=NOW - DAY), NOW)
@@ -75,7 +75,7 @@ def test_a_node_that_does_not_say_since_when_it_is_down_is_so_since_it_was_creat
     )
 
 
-def test_a_node_that_has_never_been_ready_joins_and_is_not_missed() -> None:
+def test_node_that_has_never_been_ready_is_joining_and_not_down() -> None:
     created = NOW - timedelta(hours=1)
     joining = decoded_node(a_ready("False", since=created + timedelta(seconds=2)), created=created)
     fallen = decoded_node(a_ready("False", since=created + timedelta(minutes=2)), created=created)
@@ -84,7 +84,7 @@ def test_a_node_that_has_never_been_ready_joins_and_is_not_missed() -> None:
     assert may_be_unavailable(joining)
 
 
-def test_whoever_takes_a_node_is_recognised_by_what_they_leave_on_it() -> None:
+def test_node_under_maintenance_is_recognized_by_the_marks_of_its_owner() -> None:
     on_its_way = (
         transitions.encode_pending({"os": PendingTransition(next=State.IN_MAINTENANCE, check="c", since=NOW)}) or ""
     )
@@ -126,17 +126,17 @@ def test_whoever_takes_a_node_is_recognised_by_what_they_leave_on_it() -> None:
         a_ready().annotated({transitions.PENDING_ANNOTATION: "oops"}),
     ],
 )
-def test_a_cordon_by_hand_or_another_state_is_nothing_that_counts(made: NodeObject) -> None:
+def test_manual_cordon_and_other_profile_states_are_not_maintenance(made: NodeObject) -> None:
     assert not is_under_maintenance(decoded_node(made))
 
 
-def test_a_mark_that_nobody_can_read_is_no_proof_that_a_slot_is_free() -> None:
+def test_unreadable_cordon_annotation_does_not_prove_that_a_slot_is_free() -> None:
     node = decoded_node(a_ready().annotated({cordon.CORDON_ANNOTATION: "oops"}))
     assert not is_under_maintenance(node)
     assert is_under_maintenance_by(MaintenanceCause.NODE_MAINTENANCES, node)
 
 
-def test_only_a_change_that_may_bring_a_node_back_makes_room() -> None:
+def test_only_changes_that_may_make_a_node_available_free_a_slot() -> None:
     held, free = held_by("NodeMaintenance/patch"), decoded_node(a_ready())
     assert may_be_available_again(held, free)
     assert may_be_available_again(held, None)

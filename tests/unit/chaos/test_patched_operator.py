@@ -15,7 +15,7 @@ from chaos.replicas import TESTS, Replica
 
 
 @pytest.mark.parametrize("sabotage", ["", *SABOTAGE])
-def test_every_way_to_break_the_operator_finds_what_it_breaks(sabotage: str, tmp_path: Path) -> None:
+def test_each_sabotage_patch_applies_to_the_operator(sabotage: str, tmp_path: Path) -> None:
     clock = tmp_path / "clock"
     clock.write_text("-7200")
     environment = {**os.environ, "PYTHONPATH": str(TESTS), "CHAOS_SABOTAGE": sabotage, "CHAOS_CLOCK": str(clock)}
@@ -36,7 +36,7 @@ def test_every_way_to_break_the_operator_finds_what_it_breaks(sabotage: str, tmp
         ("Traceback (most recent call last):\nKeyError: 1\n", [""]),
     ],
 )
-async def test_a_traceback_in_the_log_of_a_replica_is_found(tmp_path: Path, logged: str, found: list[str]) -> None:
+async def test_tracebacks_in_replica_logs_are_found(tmp_path: Path, logged: str, found: list[str]) -> None:
     proxy = Proxy("https://127.0.0.1", ssl.create_default_context(), "secret", random.Random(1))
     (tmp_path / "haulout-0.log").write_text(logged)
     assert Replica("haulout-0", proxy, folder=tmp_path).tracebacks() == found

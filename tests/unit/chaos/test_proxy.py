@@ -1,4 +1,4 @@
-"""The proxy of `make chaos`: without a fault it passes everything, and each fault does what it says."""
+"""The proxy of `make chaos`: it forwards all requests without a fault, and implements each fault."""
 
 import asyncio
 import random
@@ -22,7 +22,7 @@ async def _echo(request: web.BaseRequest) -> web.Response:
 
 @pytest.fixture
 async def proxy() -> AsyncIterator[Proxy]:
-    """Run a server that answers with what it was asked, and a proxy before it."""
+    """Run a server that echoes requests, and a proxy before it."""
     runner = web.ServerRunner(web.Server(_echo))
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
@@ -37,7 +37,7 @@ def _tls_context(proxy: Proxy) -> ssl.SSLContext:
     return ssl.create_default_context(cadata=proxy.ca.decode())
 
 
-async def _ask(proxy: Proxy, body: str = "") -> tuple[int, str]:
+async def _send_request(proxy: Proxy, body: str = "") -> tuple[int, str]:
     async with (
         aiohttp.ClientSession() as session,
         session.post(f"{proxy.address}/nodes?watch=1", data=body, ssl=_tls_context(proxy)) as answer,
@@ -45,47 +45,47 @@ async def _ask(proxy: Proxy, body: str = "") -> tuple[int, str]:
         return answer.status, await answer.text()
 
 
-async def test_requests_pass_whole_and_in_the_name_of_the_replica(proxy: Proxy) -> None:
-    assert await _ask(proxy, _LARGE) == (200, f"POST /nodes?watch=1 Bearer secret {_LARGE}")
+async def test_proxy_forwards_requests_with_the_credentials_of_the_replica(proxy: Proxy) -> None:
+    assert await _send_request(proxy, _LARGE) == (200, f"POST /nodes?watch=1 Bearer secret {_LARGE}")
 
 
 @pytest.mark.parametrize("fault", ["resets_connections", "truncates", "loses_answers"])
-async def test_a_connection_that_breaks_is_an_error_to_the_replica(proxy: Proxy, fault: str) -> None:
+async def test_connection_faults_are_client_errors(proxy: Proxy, fault: str) -> None:
     setattr(proxy.network, fault, True)
     with pytest.raises(aiohttp.ClientError):
-        await _ask(proxy, _LARGE)
+        await _send_request(proxy, _LARGE)
     proxy.heal()
-    assert (await _ask(proxy))[0] == 200
+    assert (await _send_request(proxy))[0] == 200
 
 
-async def test_an_overloaded_server_asks_to_come_back(proxy: Proxy) -> None:
+async def test_overload_fault_returns_429_or_503(proxy: Proxy) -> None:
     proxy.network.overloaded = 1
-    assert (await _ask(proxy))[0] in (429, 503)
+    assert (await _send_request(proxy))[0] in (429, 503)
 
 
-async def test_nothing_passes_a_partition_until_it_is_healed(proxy: Proxy) -> None:
+async def test_partition_blocks_requests_until_healed(proxy: Proxy) -> None:
     proxy.network.unblocked.clear()
     async with asyncio.TaskGroup() as group:
-        asked = group.create_task(_ask(proxy))
-        done, _ = await asyncio.wait([asked], timeout=0.2)
+        request = group.create_task(_send_request(proxy))
+        done, _ = await asyncio.wait([request], timeout=0.2)
         assert not done
         proxy.heal()
-    assert asked.result()[0] == 200
+    assert request.result()[0] == 200
 
 
-async def test_open_connections_can_be_cut(proxy: Proxy) -> None:
+async def test_cut_closes_open_connections(proxy: Proxy) -> None:
     proxy.network.unblocked.clear()
     async with asyncio.TaskGroup() as group:
-        asked = group.create_task(asyncio.wait_for(_fails(proxy), 10))
+        request = group.create_task(asyncio.wait_for(_request_fails(proxy), 10))
         while not proxy.connections:
-            await asyncio.wait([asked], timeout=0.01)
+            await asyncio.wait([request], timeout=0.01)
         proxy.cut()
-    assert asked.result()
+    assert request.result()
 
 
-async def _fails(proxy: Proxy) -> bool:
+async def _request_fails(proxy: Proxy) -> bool:
     try:
-        await _ask(proxy)
+        await _send_request(proxy)
     except aiohttp.ClientError:
         return True
     return False

@@ -1,4 +1,4 @@
-"""What `make chaos` prints and writes."""
+"""The report of `make chaos`."""
 
 from datetime import date
 from pathlib import Path
@@ -23,7 +23,7 @@ RUN = Run(
 )
 
 
-def test_the_table_has_a_line_for_each_class_that_ran() -> None:
+def test_report_table_has_a_line_for_each_fault_class() -> None:
     assert table(RUN, ["overload", "kill", "lag"]).splitlines() == [
         "Measured on 2026-01-05, Kubernetes v1.36.3, 2 cores: 4 rounds, seeds 1 to 3, 1 violation.",
         "",
@@ -34,34 +34,34 @@ def test_the_table_has_a_line_for_each_class_that_ran() -> None:
     ]
 
 
-def test_the_table_replaces_what_stands_between_the_markers() -> None:
+def test_report_table_replaces_the_text_between_the_markers() -> None:
     page = f"before\n{BEGIN}\nold\n{END}\nafter\n"
     assert insert_table(page, "new") == f"before\n{BEGIN}\n\nnew\n\n{END}\nafter\n"
     assert insert_table(insert_table(page, "new"), "new") == insert_table(page, "new")
 
 
-def test_a_page_without_markers_is_left_alone() -> None:
+def test_page_without_markers_is_rejected() -> None:
     with pytest.raises(ValueError, match="has no lines"):
         insert_table("before", "new")
 
 
-def test_the_report_says_how_to_replay_a_round_with_violations() -> None:
+def test_report_contains_commands_to_replay_rounds_with_violations() -> None:
     assert summary(RUN)["replay"] == ["make chaos CLASSES=lag SEED=2 ROUNDS=1"]
 
 
-def test_classes_are_chosen_by_name_or_by_how_it_begins() -> None:
+def test_fault_classes_are_selected_by_name_or_prefix() -> None:
     assert select_classes("kill,lag, kill-both") == ["kill-leader", "kill-both", "kill-apiserver", "lag"]
     assert select_classes("") == list(CLASSES)
     with pytest.raises(UnknownClass, match="no class is called nothing; there are kill-leader"):
         select_classes("nothing")
 
 
-def test_the_page_explains_every_class_and_has_room_for_the_table() -> None:
+def test_reliability_page_explains_each_fault_class_and_has_markers() -> None:
     page = PAGE.read_text()
     assert [name for name in CLASSES if f"| `{name}` |" not in page.partition("## Fault classes")[2]] == []
     assert insert_table(page, "new").count("new\n\n<!--") == 1
 
 
-def test_every_class_says_what_it_does() -> None:
+def test_each_fault_class_has_a_docstring() -> None:
     assert len(CLASSES) >= 16
     assert [name for name, fault in CLASSES.items() if not fault.__doc__] == []

@@ -33,7 +33,7 @@ def server_tls(tmp_path_factory: pytest.TempPathFactory) -> ssl.SSLContext:
     return Authority().issue(HERE).server_context(folder)
 
 
-def reported(caplog: pytest.LogCaptureFixture, **context: Any) -> list[int]:
+def reported_levels(caplog: pytest.LogCaptureFixture, **context: Any) -> list[int]:
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(handle_loop_exception)
     with caplog.at_level(logging.DEBUG):
@@ -71,7 +71,7 @@ def refuse(connection: socket.socket, hello: bytes) -> None:
     connection.sendall(bytes((21, 3, 3, 0, 2, 2, 40)))
 
 
-def speak_plain(connection: socket.socket, hello: bytes) -> None:
+def answer_without_tls(connection: socket.socket, hello: bytes) -> None:
     """Answer without TLS."""
     del hello
     connection.sendall(b"HTTP/1.0 400 Bad Request\r\n\r\n")
@@ -82,7 +82,7 @@ def reset(connection: socket.socket) -> None:
     connection.close()
 
 
-async def give_up_after_stall(answer: Answer | None) -> None:
+async def fail_connect_after_stall(answer: Answer | None) -> None:
     """Stall after the first message of a TLS handshake until the answer is there and the connect timeout is overdue.
 
     Without an answer, the peer has reset the connection before the first message.
@@ -112,7 +112,7 @@ async def give_up_after_stall(answer: Answer | None) -> None:
             assert connecting.cancelled()
 
 
-def test_a_connection_that_the_peer_resets_closes_no_other() -> None:
+def test_reset_by_peer_does_not_close_another_socket() -> None:
     """On uvloop, which closed the descriptor of a socket twice. By the second time it belonged to another socket."""
     pytest.importorskip("uvloop")
 
@@ -144,25 +144,25 @@ def is_uvloop() -> bool:
 
 @pytest.mark.filterwarnings("ignore:unclosed transport:ResourceWarning")  # of asyncio, when the server hangs up
 @pytest.mark.filterwarnings("ignore:.*_SelectorTransport:pytest.PytestUnraisableExceptionWarning")
-@pytest.mark.parametrize("how", ["complete", hang_up, refuse, speak_plain, None])
-async def test_a_connect_timeout_after_a_stall_is_reported_without_traceback(
-    how: Answer | str | None, server_tls: ssl.SSLContext, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("server_answer", ["complete", hang_up, refuse, answer_without_tls, None])
+async def test_connect_timeout_after_stall_is_logged_without_traceback(
+    server_answer: Answer | str | None, server_tls: ssl.SSLContext, caplog: pytest.LogCaptureFixture
 ) -> None:
     """On real sockets. Uvloop reports each of these as an error with a traceback, asyncio none."""
     asyncio.get_running_loop().set_exception_handler(handle_loop_exception)
     with caplog.at_level(logging.DEBUG, logger="haulout.cli.asyncio_runner"):
-        await give_up_after_stall(complete(server_tls) if isinstance(how, str) else how)
+        await fail_connect_after_stall(complete(server_tls) if isinstance(server_answer, str) else server_answer)
         gc.collect()  # the future that carries the error
     assert levels(caplog) == ([logging.DEBUG] if is_uvloop() else [])
     assert "Traceback" not in caplog.text
 
 
 @pytest.mark.parametrize("message", [OF_A_CONNECTION, "Error occurred during shutdown"])
-async def test_a_write_to_a_closed_connection_is_one_line_and_no_error(
+async def test_write_to_closed_tls_connection_is_logged_at_debug(
     caplog: pytest.LogCaptureFixture, message: str
 ) -> None:
     error = RuntimeError(CLOSED)
-    assert reported(caplog, message=message, exception=error, transport=None, protocol=None) == [logging.DEBUG]
+    assert reported_levels(caplog, message=message, exception=error, transport=None, protocol=None) == [logging.DEBUG]
     assert "Traceback" not in caplog.text
 
 
@@ -176,13 +176,13 @@ async def test_a_write_to_a_closed_connection_is_one_line_and_no_error(
         (DROPPED, ValueError("a defect"), {}),
     ],
 )
-async def test_everything_else_stays_an_error(
+async def test_other_loop_exceptions_are_logged_as_errors(
     caplog: pytest.LogCaptureFixture, message: str, error: Exception, more: dict[str, Any]
 ) -> None:
-    assert reported(caplog, message=message, exception=error, **more) == [logging.ERROR]
+    assert reported_levels(caplog, message=message, exception=error, **more) == [logging.ERROR]
 
 
-async def test_a_dropped_error_that_no_handshake_raised_stays_an_error(caplog: pytest.LogCaptureFixture) -> None:
+async def test_unretrieved_error_outside_a_handshake_is_logged_as_error(caplog: pytest.LogCaptureFixture) -> None:
     with pytest.raises(ConnectionResetError) as caught:
         raise ConnectionResetError("of something else")
-    assert reported(caplog, message=DROPPED, exception=caught.value) == [logging.ERROR]
+    assert reported_levels(caplog, message=DROPPED, exception=caught.value) == [logging.ERROR]

@@ -1,4 +1,4 @@
-"""The commands as a person meets them, in processes of their own, on a sandbox in another."""
+"""The commands, each in a process of its own, on a sandbox in another process."""
 
 import json
 import os
@@ -31,12 +31,12 @@ NODES = ["a-01", "a-02", "a-03"]
 
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SandboxProcess]:
-    """Have a sandbox with a pod that a budget never lets go."""
+    """Run a sandbox with a pod that its PodDisruptionBudget never allows to evict."""
     folder = tmp_path_factory.mktemp("sandbox")
     (folder / "scenario.yaml").write_text(SCENARIO)
     arguments = ["--scenario", str(folder / "scenario.yaml"), "--write-kubeconfig", str(folder / "kubeconfig")]
-    with running_sandbox(folder, *arguments) as there:
-        yield there
+    with running_sandbox(folder, *arguments) as sandbox:
+        yield sandbox
 
 
 def command(running: SandboxProcess, *args: str) -> list[str]:
@@ -53,23 +53,23 @@ def blocked_and_free(running: SandboxProcess) -> tuple[str, str]:
     """Return a node that cannot be drained, and one that can."""
     done = haulout(running, "drain", *NODES, "--dry-run=server", "-o", "json")
     assert done.returncode == 1
-    would = {it["node"]: it["wouldDrain"] for it in json.loads(done.stdout)["nodes"]}
-    return next(node for node in NODES if not would[node]), next(node for node in NODES if would[node])
+    would_drain = {it["node"]: it["wouldDrain"] for it in json.loads(done.stdout)["nodes"]}
+    return next(node for node in NODES if not would_drain[node]), next(node for node in NODES if would_drain[node])
 
 
-def test_a_node_goes_out_of_service_and_comes_back(running: SandboxProcess) -> None:
+def test_drain_and_uncordon_take_a_node_out_of_service_and_back(running: SandboxProcess) -> None:
     _, free = blocked_and_free(running)
     drained = haulout(running, "drain", free, "-o", "json")
     assert drained.returncode == 0, drained.stderr
-    told = json.loads(drained.stdout)
-    assert (told["drained"], told["interrupted"], told["nodes"][0]["result"]) == (True, False, "Drained")
-    shown = haulout(running, "status")
-    assert f"{free}   cordoned   a person or another tool" in shown.stdout
+    document = json.loads(drained.stdout)
+    assert (document["drained"], document["interrupted"], document["nodes"][0]["result"]) == (True, False, "Drained")
+    status_output = haulout(running, "status")
+    assert f"{free}   cordoned   a person or another tool" in status_output.stdout
     assert haulout(running, "uncordon", free).stdout == f"node/{free} uncordoned\n"
     assert haulout(running, "status").stdout == "All 3 nodes are in service.\n"
 
 
-def test_ctrl_c_stops_and_says_what_is_left(running: SandboxProcess) -> None:
+def test_ctrl_c_stops_the_drain_and_reports_the_state_of_the_node(running: SandboxProcess) -> None:
     blocked, _ = blocked_and_free(running)
     process = subprocess.Popen(
         command(running, "drain", blocked, "-o", "json"), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -83,28 +83,28 @@ def test_ctrl_c_stops_and_says_what_is_left(running: SandboxProcess) -> None:
     assert f"node/{blocked}  cordoned, partly drained: " in err
     assert "1 pod still running (bank/ledger-0)" in err
     assert f"To undo:   {sys.executable} -m haulout uncordon" in err
-    told = json.loads(out)
-    assert (told["interrupted"], told["nodes"][0]["pods"][0]["blocker"]["kind"]) == (True, "DisruptionBudget")
+    document = json.loads(out)
+    assert (document["interrupted"], document["nodes"][0]["pods"][0]["blocker"]["kind"]) == (True, "DisruptionBudget")
     assert haulout(running, "uncordon", blocked).returncode == 0
 
 
-def test_on_a_terminal_there_is_a_view_that_leaves_when_it_ends(running: SandboxProcess) -> None:
+def test_drain_on_a_terminal_shows_live_progress_and_restores_the_cursor(running: SandboxProcess) -> None:
     blocked, _ = blocked_and_free(running)
-    ours, theirs = pty.openpty()
+    master_fd, slave_fd = pty.openpty()
     process = subprocess.Popen(
         command(running, "drain", blocked),
-        stdin=theirs,
-        stdout=theirs,
-        stderr=theirs,
+        stdin=slave_fd,
+        stdout=slave_fd,
+        stderr=slave_fd,
         env={**os.environ, "TERM": "xterm", "COLUMNS": "150", "LINES": "30"},
     )
-    os.close(theirs)
-    seen = read_until(ours, b"blocked ")
+    os.close(slave_fd)
+    screen = read_until(master_fd, b"blocked ")
     process.send_signal(signal.SIGTERM)
-    seen += read_until(ours, b"To undo:")
+    screen += read_until(master_fd, b"To undo:")
     assert process.wait(PATIENCE_SECONDS) == 143
-    os.close(ours)
-    text = seen.decode()
+    os.close(master_fd)
+    text = screen.decode()
     assert f"node/{blocked} cordoned" in text
     assert "0 of 1 nodes drained" in text
     assert "run more replicas, or relax the PodDisruptionBudget" in text
@@ -113,15 +113,15 @@ def test_on_a_terminal_there_is_a_view_that_leaves_when_it_ends(running: Sandbox
 
 
 def read_until(file: int, end: bytes) -> bytes:
-    """Read from a terminal until something was written to it."""
-    seen = b""
-    while end not in seen:
-        assert select.select([file], [], [], PATIENCE_SECONDS)[0], seen
-        seen += os.read(file, 65536)
-    return seen
+    """Read from a terminal until `end` was written to it."""
+    received = b""
+    while end not in received:
+        assert select.select([file], [], [], PATIENCE_SECONDS)[0], received
+        received += os.read(file, 65536)
+    return received
 
 
-def test_a_policy_is_read_and_complained_about_before_anything_is_done(running: SandboxProcess, tmp_path: Path) -> None:
+def test_invalid_drain_policy_is_reported_before_any_node_is_changed(running: SandboxProcess, tmp_path: Path) -> None:
     (tmp_path / "night.yaml").write_text("timeuot: 3s\nforce: maybe\n")
     done = haulout(running, "drain", *NODES, "--policy", str(tmp_path / "night.yaml"))
     assert done.returncode == 2
@@ -132,7 +132,7 @@ def test_a_policy_is_read_and_complained_about_before_anything_is_done(running: 
     assert haulout(running, "status").stdout == "All 3 nodes are in service.\n"
 
 
-def test_why_judges_a_node_by_a_file_and_changes_nothing(running: SandboxProcess, tmp_path: Path) -> None:
+def test_why_explains_a_node_from_a_configuration_file(running: SandboxProcess, tmp_path: Path) -> None:
     file = tmp_path / "maintenance.yaml"
     file.write_text(
         "intervals: {requeue: 30s}\n"
@@ -146,9 +146,7 @@ def test_why_judges_a_node_by_a_file_and_changes_nothing(running: SandboxProcess
     assert haulout(running, "why", "a-99", "--config", str(file)).stderr == 'haulout: nodes "a-99" not found\n'
 
 
-def test_what_support_needs_is_gathered_and_what_is_not_to_be_had_is_told(
-    running: SandboxProcess, tmp_path: Path
-) -> None:
+def test_gather_writes_an_archive_and_reports_missing_parts(running: SandboxProcess, tmp_path: Path) -> None:
     file = tmp_path / "for-support.tar.gz"
     done = haulout(running, "gather", "--file", str(file))
     assert done.returncode == 0, done.stderr
@@ -168,9 +166,7 @@ def test_what_support_needs_is_gathered_and_what_is_not_to_be_had_is_told(
     assert {"README.txt", "version", "cluster-info.json", "nodemaintenances.json", "events.json"} <= names
 
 
-def test_gathered_files_go_into_a_folder_for_those_who_carry_it_away_themselves(
-    running: SandboxProcess, tmp_path: Path
-) -> None:
+def test_gather_writes_into_a_directory(running: SandboxProcess, tmp_path: Path) -> None:
     assert haulout(running, "gather", "--directory", str(tmp_path / "must-gather")).returncode == 0
     assert (tmp_path / "must-gather" / "version").read_text().startswith("haulout/haulout\n")
     refused = haulout(running, "gather", "--directory", "/proc/nowhere")

@@ -1,4 +1,4 @@
-"""The command line as a person meets it: what is printed where, and the exit code."""
+"""The command line: output and exit code."""
 
 import json
 import os
@@ -29,7 +29,7 @@ from support.fakes.scripted_transport import ScriptedTransport, json_response, s
 
 @pytest.fixture
 def haulout(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> RunCommand:
-    """Return a way to run a command line, as a user who has no kubeconfig and is in no pod."""
+    """Return a function that runs a command line, for a user without a kubeconfig and outside of a pod."""
     monkeypatch.setenv("HOME", str(tmp_path))
     for name in ("KUBECONFIG", "KUBERNETES_SERVICE_HOST", "HTTP_PROXY", "http_proxy", "NO_COLOR"):
         monkeypatch.delenv(name, raising=False)
@@ -37,7 +37,7 @@ def haulout(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
 
 
 class Server(ThreadingHTTPServer):
-    """Puts a cluster on a port of this machine."""
+    """Serves a cluster on a local port."""
 
     request_queue_size = 64  # room for all questions that are asked at once
 
@@ -46,7 +46,7 @@ class Server(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), Handler)
 
     def handle_error(self, *_: object) -> None:
-        """Say nothing: a client that gives up on the rest of its questions is right to."""
+        """Ignore errors of clients that give up on their remaining requests."""
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -75,7 +75,7 @@ Serve = Callable[[AccessReviewApi], str]
 
 @pytest.fixture
 def serve() -> Iterator[Serve]:
-    """Return a way to put a cluster on a port of this machine."""
+    """Return a function that serves a cluster on a local port."""
     servers: list[Server] = []
 
     def start(cluster: AccessReviewApi) -> str:
@@ -109,29 +109,29 @@ def a_kubeconfig(path: Path, server: str, **user: Any) -> str:
 # Without a cluster
 
 
-def test_haulout_alone_shows_help_and_is_content(haulout: RunCommand) -> None:
-    shown = haulout()
+def test_haulout_without_arguments_prints_help_with_exit_code_zero(haulout: RunCommand) -> None:
+    outcome = haulout()
 
-    assert shown == haulout("--help")
-    assert shown.code == 0
-    assert "cluster-info" in shown.out
+    assert outcome == haulout("--help")
+    assert outcome.code == 0
+    assert "cluster-info" in outcome.out
 
 
-def test_version_names_haulout_and_python(haulout: RunCommand) -> None:
+def test_version_prints_the_haulout_and_python_versions(haulout: RunCommand) -> None:
     python = ".".join(str(part) for part in sys.version_info[:3])
 
     assert haulout("version") == (0, f"haulout {__version__}, Python {python}\n", "")
     assert json.loads(haulout("version", "-o", "json").out) == {"haulout": __version__, "python": python}
 
 
-def test_a_mistyped_command_is_answered_with_the_one_that_was_meant(haulout: RunCommand) -> None:
+def test_mistyped_command_suggests_the_closest_command(haulout: RunCommand) -> None:
     code, out, err = haulout("clustr-info")
 
     assert (code, out) == (2, "")
     assert err == "haulout: No such command 'clustr-info'. Did you mean 'cluster-info'? See 'haulout --help'.\n"
 
 
-def test_a_mistyped_option_is_a_usage_error_that_names_the_commands_help(haulout: RunCommand) -> None:
+def test_mistyped_option_is_a_usage_error_that_points_to_the_command_help(haulout: RunCommand) -> None:
     code, _, err = haulout("cluster-info", "--contxt", "prod")
 
     assert code == 2
@@ -140,7 +140,7 @@ def test_a_mistyped_option_is_a_usage_error_that_names_the_commands_help(haulout
     assert err.count("\n") == 1
 
 
-def test_a_manifest_is_yaml_only(haulout: RunCommand) -> None:
+def test_grant_cannot_be_combined_with_an_output_format(haulout: RunCommand) -> None:
     code, _, err = haulout("cluster-info", "--grant", "-o", "json")
 
     assert code == 2
@@ -150,7 +150,7 @@ def test_a_manifest_is_yaml_only(haulout: RunCommand) -> None:
 
 
 @pytest.mark.parametrize("name", ["Bad Name!", "a.b", "-a", "a-", "x" * 64, "", "a\n"])
-def test_a_namespace_that_cannot_exist_is_a_usage_error(haulout: RunCommand, name: str) -> None:
+def test_invalid_namespace_name_is_a_usage_error(haulout: RunCommand, name: str) -> None:
     code, out, err = haulout("cluster-info", "-n", name)
 
     assert (code, out) == (2, "")
@@ -158,8 +158,8 @@ def test_a_namespace_that_cannot_exist_is_a_usage_error(haulout: RunCommand, nam
     assert err.count("\n") == 1
 
 
-def test_help_and_version_start_without_the_heavy_parts() -> None:
-    """What talks to clusters takes several times longer to import than these take to answer."""
+def test_help_and_version_do_not_import_heavy_modules() -> None:
+    """The modules for clusters take several times longer to import than these commands take to run."""
     script = (
         "import sys; from haulout.cli import main\n"
         "try: main(['version'])\n"
@@ -170,7 +170,7 @@ def test_help_and_version_start_without_the_heavy_parts() -> None:
     assert done.stdout.splitlines()[1] == "[]"
 
 
-def test_an_operator_does_not_load_what_few_clusters_need() -> None:
+def test_operator_start_does_not_import_rarely_needed_modules() -> None:
     """Packages are searched for plugins, and time zones are read, only where a file names some."""
     script = (
         "import sys, haulout.cli.run.cluster_mode\n"
@@ -183,16 +183,16 @@ def test_an_operator_does_not_load_what_few_clusters_need() -> None:
     assert done.stdout == "[]\n"
 
 
-def test_python_can_run_it_as_a_module() -> None:
+def test_python_dash_m_haulout_runs_the_command_line() -> None:
     done = subprocess.run([sys.executable, "-m", "haulout", "--version"], capture_output=True, text=True, check=True)
 
     assert done.stdout == f"haulout {__version__}\n"
 
 
-# The way to the cluster
+# The connection to the cluster
 
 
-def test_no_kubeconfig_at_all_is_a_usage_error_that_says_what_to_do(haulout: RunCommand) -> None:
+def test_missing_kubeconfig_is_a_usage_error_with_a_remedy(haulout: RunCommand) -> None:
     code, out, err = haulout("cluster-info")
 
     assert (code, out) == (2, "")
@@ -200,14 +200,16 @@ def test_no_kubeconfig_at_all_is_a_usage_error_that_says_what_to_do(haulout: Run
     assert err.count("\n") == 1
 
 
-def test_an_unknown_context_is_a_usage_error_that_names_the_others(haulout: RunCommand, tmp_path: Path) -> None:
+def test_unknown_context_is_a_usage_error_that_suggests_the_closest_context(
+    haulout: RunCommand, tmp_path: Path
+) -> None:
     code, _, err = haulout("cluster-info", "--kubeconfig", a_kubeconfig(tmp_path, "https://x"), "--context", "prd")
 
     assert code == 2
     assert "there is no context 'prd', did you mean 'prod'?" in err
 
 
-def test_a_cluster_that_is_not_there_is_one_line(haulout: RunCommand, tmp_path: Path) -> None:
+def test_unreachable_api_server_is_a_one_line_error(haulout: RunCommand, tmp_path: Path) -> None:
     with socket.socket() as taken:  # bound and not listening: nobody else gets the port, and it refuses
         taken.bind(("127.0.0.1", 0))
         server = f"http://127.0.0.1:{taken.getsockname()[1]}"
@@ -219,7 +221,7 @@ def test_a_cluster_that_is_not_there_is_one_line(haulout: RunCommand, tmp_path: 
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("given", "expected"),
     [
         (
             status_response(401, "Unauthorized", "token expired"),
@@ -245,26 +247,26 @@ def test_a_cluster_that_is_not_there_is_one_line(haulout: RunCommand, tmp_path: 
         (status_response(401, "Unauthorized", "\x1b[2Jsurprise\n\x9b"), r": \x1b[2Jsurprise \x9b; log in again"),
     ],
 )
-def test_a_cluster_that_says_no_is_one_line(
-    haulout: RunCommand, serve: Serve, tmp_path: Path, given: Response, said: str
+def test_api_server_refusal_is_a_one_line_error(
+    haulout: RunCommand, serve: Serve, tmp_path: Path, given: Response, expected: str
 ) -> None:
     server = serve(AccessReviewApi(fixed_responses={"*": given}))
     code, out, err = haulout("cluster-info", "--kubeconfig", a_kubeconfig(tmp_path, server))
 
     assert (code, out) == (1, "")
-    assert said in err
+    assert expected in err
     assert err.startswith("haulout: ")
     assert err.removesuffix("\n").isprintable()
 
 
-def test_trouble_is_told_with_the_servers_name(haulout: RunCommand, serve: Serve, tmp_path: Path) -> None:
+def test_server_failure_names_the_address_of_the_server(haulout: RunCommand, serve: Serve, tmp_path: Path) -> None:
     server = serve(AccessReviewApi(fixed_responses={"*": status_response(503, "ServiceUnavailable", "etcd is down")}))
     _, _, err = haulout("cluster-info", "--kubeconfig", a_kubeconfig(tmp_path, server))
 
     assert err.startswith(f"haulout: {server} does not work: ")
 
 
-def test_a_server_that_hangs_is_given_up_soon(
+def test_silent_api_server_times_out_without_a_retry(
     haulout: RunCommand, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The operator would try four times, for half a minute each."""
@@ -284,7 +286,7 @@ def test_a_server_that_hangs_is_given_up_soon(
     )
 
 
-async def test_a_server_that_has_answered_gets_its_time(clock: Clock) -> None:
+async def test_only_the_first_request_uses_the_short_timeout(clock: Clock) -> None:
     cluster = ScriptedTransport([json_response({}), json_response({})])
     impatient = connect._ImpatientTransport(cluster, clock)
     request = Request(method="GET", path="/version", timeout=timedelta(minutes=5))
@@ -295,14 +297,14 @@ async def test_a_server_that_has_answered_gets_its_time(clock: Clock) -> None:
     assert [each.timeout for each in cluster.requests] == [connect.FIRST_ANSWER_TIMEOUT, timedelta(minutes=5)]
 
 
-def test_credentials_never_show_in_an_error(haulout: RunCommand, serve: Serve, tmp_path: Path) -> None:
+def test_credentials_are_not_printed_in_errors(haulout: RunCommand, serve: Serve, tmp_path: Path) -> None:
     server = serve(AccessReviewApi(fixed_responses={"*": status_response(401, "Unauthorized")}))
     _, _, err = haulout("cluster-info", "--kubeconfig", a_kubeconfig(tmp_path, server))
 
     assert "secret" not in err
 
 
-def test_verbose_shows_where_an_error_came_from() -> None:
+def test_verbose_prints_the_traceback_of_an_error() -> None:
     command = [sys.executable, "-m", "haulout", "cluster-info", "--kubeconfig", "/nonexistent", "-v"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
 
@@ -311,23 +313,21 @@ def test_verbose_shows_where_an_error_came_from() -> None:
     assert done.stderr.splitlines()[-1].startswith("haulout: /nonexistent: cannot read the kubeconfig")
 
 
-@pytest.mark.parametrize("asked", [[], ["-v"]])
-def test_an_operator_shows_it_only_if_asked_though_it_has_a_log(
-    serve: Serve, tmp_path: Path, asked: Sequence[str]
-) -> None:
+@pytest.mark.parametrize("flags", [[], ["-v"]])
+def test_operator_prints_the_traceback_only_with_verbose(serve: Serve, tmp_path: Path, flags: Sequence[str]) -> None:
     file = a_kubeconfig(tmp_path, serve(AccessReviewApi()))
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
-        command = [sys.executable, "-m", "haulout", "run", "--kubeconfig", file, "--metrics-port", port, *asked]
+        command = [sys.executable, "-m", "haulout", "run", "--kubeconfig", file, "--metrics-port", port, *flags]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
 
     assert done.returncode == 2
     assert "the operator runs on" in done.stderr
-    assert ("Traceback" in done.stderr) == bool(asked)
+    assert ("Traceback" in done.stderr) == bool(flags)
     assert f"haulout: cannot listen on port {port} for metrics and the API" in done.stderr.splitlines()[-1]
 
 
-def test_very_verbose_logs_each_request_and_no_secrets(serve: Serve, tmp_path: Path) -> None:
+def test_very_verbose_logs_each_request_without_credentials(serve: Serve, tmp_path: Path) -> None:
     file = a_kubeconfig(tmp_path, serve(AccessReviewApi()))
     command = [sys.executable, "-m", "haulout", "cluster-info", "--kubeconfig", file, "-vv"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
@@ -337,7 +337,7 @@ def test_very_verbose_logs_each_request_and_no_secrets(serve: Serve, tmp_path: P
     assert "secret" not in done.stderr
 
 
-def test_no_value_looks_like_a_second_record_in_the_log_of_a_command() -> None:
+def test_newlines_in_logged_values_are_escaped() -> None:
     script = (
         "import logging; from haulout.cli import main\n"
         "from haulout.cli.cluster_info import command as cluster_info\n"
@@ -354,7 +354,7 @@ def test_no_value_looks_like_a_second_record_in_the_log_of_a_command() -> None:
     assert line.endswith(r"INFO    node n1\n2026-01-01 ERROR forged \u001b[31m")
 
 
-def test_what_the_event_loop_complains_about_is_only_for_those_who_ask() -> None:
+def test_event_loop_errors_are_printed_only_with_verbose() -> None:
     """The log has a traceback when a TLS connection ends in an unusual way."""
     script = (
         "import asyncio, logging, sys; from haulout.cli.connect import run\n"
@@ -363,8 +363,8 @@ def test_what_the_event_loop_complains_about_is_only_for_those_who_ask() -> None
         "run(main())"
     )
     quiet, loud = (
-        subprocess.run([sys.executable, "-c", script, *asked], capture_output=True, text=True, check=True).stderr
-        for asked in ([], ["-v"])
+        subprocess.run([sys.executable, "-c", script, *flags], capture_output=True, text=True, check=True).stderr
+        for flags in ([], ["-v"])
     )
 
     assert quiet == ""
@@ -374,7 +374,7 @@ def test_what_the_event_loop_complains_about_is_only_for_those_who_ask() -> None
 # cluster-info
 
 
-def test_a_cluster_where_nothing_is_missing_is_exit_code_zero(
+def test_cluster_info_exits_zero_when_no_permission_is_missing(
     haulout: RunCommand, serve: Serve, tmp_path: Path
 ) -> None:
     code, out, err = haulout("cluster-info", "--kubeconfig", a_kubeconfig(tmp_path, serve(AccessReviewApi())))
@@ -385,7 +385,7 @@ def test_a_cluster_where_nothing_is_missing_is_exit_code_zero(
     assert "--grant" not in out
 
 
-def test_something_missing_is_exit_code_one_and_a_command_to_paste(
+def test_cluster_info_exits_one_and_prints_the_grant_command_when_a_permission_is_missing(
     haulout: RunCommand, serve: Serve, tmp_path: Path
 ) -> None:
     file = a_kubeconfig(tmp_path, serve(AccessReviewApi(refused={"list nodes"})))
@@ -399,20 +399,20 @@ def test_something_missing_is_exit_code_one_and_a_command_to_paste(
 
 
 @pytest.mark.parametrize(
-    ("called", "installed", "shown"),
+    ("called", "installed", "expected_program"),
     [
         (".venv/bin/haulout", False, ".venv/bin/haulout"),
         ("/opt/haulout", True, "haulout"),
         ("/lib/haulout/__main__.py", False, f"{sys.executable} -m haulout"),
     ],
 )
-def test_the_command_to_paste_calls_the_program_as_it_can_be_called(
+def test_grant_command_uses_the_program_name_that_the_shell_finds(
     haulout: RunCommand,
     serve: Serve,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     called: str,
-    shown: str,
+    expected_program: str,
     *,
     installed: bool,
 ) -> None:
@@ -424,10 +424,10 @@ def test_the_command_to_paste_calls_the_program_as_it_can_be_called(
 
     out = haulout("cluster-info", "--kubeconfig", file).out
 
-    assert out.splitlines()[-1].startswith(f"  {shown} cluster-info --kubeconfig ")
+    assert out.splitlines()[-1].startswith(f"  {expected_program} cluster-info --kubeconfig ")
 
 
-def test_a_namespace_that_is_not_there_is_exit_code_one(haulout: RunCommand, serve: Serve, tmp_path: Path) -> None:
+def test_missing_namespace_is_exit_code_one(haulout: RunCommand, serve: Serve, tmp_path: Path) -> None:
     file = a_kubeconfig(tmp_path, serve(AccessReviewApi()))
     code, out, _ = haulout("cluster-info", "--kubeconfig", file, "-n", "nowhere")
 
@@ -435,7 +435,7 @@ def test_a_namespace_that_is_not_there_is_exit_code_one(haulout: RunCommand, ser
     assert "kubectl create namespace nowhere" in out
 
 
-def test_grant_prints_the_manifest_and_nothing_else(haulout: RunCommand, serve: Serve, tmp_path: Path) -> None:
+def test_grant_prints_only_the_manifest(haulout: RunCommand, serve: Serve, tmp_path: Path) -> None:
     file = a_kubeconfig(tmp_path, serve(AccessReviewApi(refused={"list nodes"})))
     code, out, err = haulout("cluster-info", "--kubeconfig", file, "--grant")
 
@@ -446,7 +446,7 @@ def test_grant_prints_the_manifest_and_nothing_else(haulout: RunCommand, serve: 
     ]
 
 
-def test_json_goes_with_the_same_exit_code(haulout: RunCommand, serve: Serve, tmp_path: Path) -> None:
+def test_json_output_keeps_the_exit_code(haulout: RunCommand, serve: Serve, tmp_path: Path) -> None:
     file = a_kubeconfig(tmp_path, serve(AccessReviewApi(refused={"list nodes"})))
     code, out, _ = haulout("cluster-info", "--kubeconfig", file, "-o", "json")
 
@@ -454,7 +454,7 @@ def test_json_goes_with_the_same_exit_code(haulout: RunCommand, serve: Serve, tm
     assert json.loads(out)["ready"] is False
 
 
-def test_an_interrupt_ends_quietly(tmp_path: Path) -> None:
+def test_interrupt_exits_130_without_output(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         file = a_kubeconfig(tmp_path, f"http://127.0.0.1:{silent.getsockname()[1]}")
         command = [sys.executable, "-m", "haulout", "cluster-info", "--kubeconfig", file]
@@ -468,7 +468,7 @@ def test_an_interrupt_ends_quietly(tmp_path: Path) -> None:
     assert (process.returncode, err.strip()) == (130, "")
 
 
-def test_a_request_to_end_takes_the_exec_plugin_along(tmp_path: Path) -> None:
+def test_sigterm_stops_the_exec_credential_plugin(tmp_path: Path) -> None:
     """It runs in a session of its own, where no signal reaches it."""
     os.mkfifo(tmp_path / "story")
     (tmp_path / "plugin").write_text(f"#!/bin/sh\nexec 3> {tmp_path}/story\necho begun >&3\nsleep 30\n")
@@ -478,19 +478,19 @@ def test_a_request_to_end_takes_the_exec_plugin_along(tmp_path: Path) -> None:
     command.append(a_kubeconfig(tmp_path, "https://127.0.0.1:1", exec=plugin))
     with (
         subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process,
-        (tmp_path / "story").open() as story,
+        (tmp_path / "story").open() as fifo,
     ):
-        assert story.readline() == "begun\n"
+        assert fifo.readline() == "begun\n"
         process.send_signal(signal.SIGTERM)
         _, err = process.communicate()
-        ended, _, _ = select.select([story], [], [], 5)  # nobody is left who could write
+        ended, _, _ = select.select([fifo], [], [], 5)  # nobody is left who could write
 
     assert (process.returncode, err) == (143, "")
     assert ended
 
 
 @pytest.mark.parametrize("arguments", [["cluster-info"], ["--help"], ["version"]])
-def test_output_that_cannot_be_written_is_one_line(serve: Serve, tmp_path: Path, arguments: list[str]) -> None:
+def test_failed_write_to_stdout_is_a_one_line_error(serve: Serve, tmp_path: Path, arguments: list[str]) -> None:
     environment = {**os.environ, "KUBECONFIG": a_kubeconfig(tmp_path, serve(AccessReviewApi()))}
     no_room = f'ulimit -f 0; exec "$@" > {tmp_path}/out'
     command = ["sh", "-c", no_room, "sh", sys.executable, "-m", "haulout", *arguments]
@@ -500,7 +500,7 @@ def test_output_that_cannot_be_written_is_one_line(serve: Serve, tmp_path: Path,
 
 
 @pytest.mark.parametrize("closing", [">&-", "<&-", "2>&-", "<&- >&- 2>&-"])
-def test_standard_files_may_be_closed(serve: Serve, tmp_path: Path, closing: str) -> None:
+def test_closed_standard_streams_are_tolerated(serve: Serve, tmp_path: Path, closing: str) -> None:
     file = a_kubeconfig(tmp_path, serve(AccessReviewApi()))
     command = ["sh", "-c", f'exec "$@" {closing}', "sh", sys.executable, "-m", "haulout", "cluster-info"]
     done = subprocess.run([*command, "--kubeconfig", file], capture_output=True, text=True, check=False)
@@ -508,7 +508,7 @@ def test_standard_files_may_be_closed(serve: Serve, tmp_path: Path, closing: str
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_a_reader_who_left_is_no_error(serve: Serve, tmp_path: Path) -> None:
+def test_closed_output_pipe_is_no_error(serve: Serve, tmp_path: Path) -> None:
     file = a_kubeconfig(tmp_path, serve(AccessReviewApi()))
     command = [sys.executable, "-m", "haulout", "cluster-info", "--kubeconfig", file]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
@@ -518,11 +518,11 @@ def test_a_reader_who_left_is_no_error(serve: Serve, tmp_path: Path) -> None:
         assert process.stderr.read() == ""
 
 
-# What fits the terminal
+# The encoding of the terminal
 
 
-def in_a_terminal(kubeconfig: str, **environment: str) -> str:
-    """Return what the command shows when its standard output is a terminal."""
+def terminal_output(kubeconfig: str, **environment: str) -> str:
+    """Return the output of the command when its standard output is a terminal."""
     terminal, output = os.openpty()
     command = [sys.executable, "-m", "haulout", "cluster-info", "--kubeconfig", kubeconfig]
     subprocess.run(command, stdout=output, check=True, env={**os.environ, **environment})
@@ -531,18 +531,18 @@ def in_a_terminal(kubeconfig: str, **environment: str) -> str:
         return screen.read1(100_000).decode()
 
 
-def test_a_terminal_gets_colours_unless_the_user_declines(
+def test_terminal_output_is_coloured_unless_no_color_is_set(
     serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("NO_COLOR", raising=False)
     file = a_kubeconfig(tmp_path, serve(AccessReviewApi()))
 
-    assert "\x1b[" in in_a_terminal(file)
-    assert "\x1b[" not in in_a_terminal(file, NO_COLOR="1")
+    assert "\x1b[" in terminal_output(file)
+    assert "\x1b[" not in terminal_output(file, NO_COLOR="1")
 
 
-def printed(cluster_address: str, folder: Path, encoding: str) -> str:
-    """Return what the command prints where only `encoding` is understood."""
+def encoded_output(cluster_address: str, folder: Path, encoding: str) -> str:
+    """Return the output of the command with this encoding."""
     command = [sys.executable, "-m", "haulout", "cluster-info", "--kubeconfig", a_kubeconfig(folder, cluster_address)]
     environment = {**os.environ, "PYTHONIOENCODING": encoding}
     return subprocess.run(command, capture_output=True, check=True, env=environment).stdout.decode(encoding)
@@ -551,11 +551,11 @@ def printed(cluster_address: str, folder: Path, encoding: str) -> str:
 @pytest.mark.parametrize(
     ("encoding", "expected"), [("utf-8", UNICODE_MARKS), ("ascii", ASCII_MARKS), ("latin-1", ASCII_MARKS)]
 )
-def test_signs_are_those_that_the_terminal_can_show(
+def test_marks_are_ascii_when_the_encoding_has_no_unicode(
     serve: Serve, tmp_path: Path, encoding: str, expected: Marks
 ) -> None:
-    assert f"  {expected.yes} watch nodes" in printed(serve(AccessReviewApi()), tmp_path, encoding)
+    assert f"  {expected.yes} watch nodes" in encoded_output(serve(AccessReviewApi()), tmp_path, encoding)
 
 
-def test_a_name_that_the_terminal_cannot_show_is_spelled_out(serve: Serve, tmp_path: Path) -> None:
-    assert "You are    \\u0142ukasz" in printed(serve(AccessReviewApi(username="łukasz")), tmp_path, "latin-1")
+def test_characters_outside_the_encoding_are_escaped(serve: Serve, tmp_path: Path) -> None:
+    assert "You are    \\u0142ukasz" in encoded_output(serve(AccessReviewApi(username="łukasz")), tmp_path, "latin-1")

@@ -28,7 +28,7 @@ FLAGS = {"addr": GoFlag(":80", ""), "devel": GoFlag(default=True, help="")}
         (["-addr="], "", True),
     ],
 )
-def test_flags_are_read_as_go_reads_them(args: list[str], addr: str, devel: bool) -> None:  # noqa: FBT001 - a case
+def test_flags_are_parsed_like_go_flags(args: list[str], addr: str, devel: bool) -> None:  # noqa: FBT001 - a case
     assert parse(args, FLAGS) == {"addr": addr, "devel": devel}
 
 
@@ -40,17 +40,19 @@ def test_flags_are_read_as_go_reads_them(args: list[str], addr: str, devel: bool
         (["-devel=maybe"], "-devel: expected true or false, found 'maybe'"),
     ],
 )
-def test_flags_that_make_no_sense_are_refused(args: list[str], problem: str) -> None:
+def test_invalid_flags_are_refused(args: list[str], problem: str) -> None:
     with pytest.raises(UsageError, match=problem):
         parse(args, FLAGS)
 
 
 @pytest.fixture
 def started(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
-    """Return with what the operator was started."""
+    """Return the arguments with which the operator was started."""
     calls: list[dict[str, Any]] = []
     monkeypatch.setattr(
-        cluster_mode, "run_operator_process", lambda wishes, **how: calls.append({"wishes": wishes, **how})
+        cluster_mode,
+        "run_operator_process",
+        lambda options, **arguments: calls.append({"wishes": options, **arguments}),
     )
     return calls
 
@@ -61,32 +63,38 @@ def call(*args: str) -> int | str | None:
     return exited.value.code
 
 
-def test_the_flags_of_the_published_chart_start_the_operator(
+def test_flags_of_the_published_chart_start_the_operator(
     started: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("KUBECONTEXT", "prod")
     assert call("--enable-leader-election", "--metrics-addr=:8080", "-health-addr", ":9081", "--zap-devel=false") == 0
-    (how,) = started
-    assert how["wishes"].health_port == 9081
-    assert (how["wishes"].metrics, how["wishes"].metrics_linger) == (ListenAddress(8080), timedelta(seconds=65))
-    assert (how["context"], how["kubeconfig"], how["as_json"]) == ("prod", None, True)
-    assert (how["config"], how["level"]) == (Path("config/maintenance.yaml"), logging.INFO)
+    (arguments,) = started
+    assert arguments["wishes"].health_port == 9081
+    assert (arguments["wishes"].metrics, arguments["wishes"].metrics_linger) == (
+        ListenAddress(8080),
+        timedelta(seconds=65),
+    )
+    assert (arguments["context"], arguments["kubeconfig"], arguments["as_json"]) == ("prod", None, True)
+    assert (arguments["config"], arguments["level"]) == (Path("config/maintenance.yaml"), logging.INFO)
 
 
-def test_what_is_typed_wins(started: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_flags_override_the_environment(started: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KUBECONTEXT", "prod")
-    where = ("-metrics-addr=127.0.0.1:80", "-metrics-timeout=1m")
-    assert call("-kubecontext=test", "-zap-log-level=3", "-zap-encoder", "console", "-config", "a.yaml", *where) == 0
-    (how,) = started
-    assert (how["wishes"].metrics, how["wishes"].metrics_linger) == (
+    metrics_flags = ("-metrics-addr=127.0.0.1:80", "-metrics-timeout=1m")
+    assert (
+        call("-kubecontext=test", "-zap-log-level=3", "-zap-encoder", "console", "-config", "a.yaml", *metrics_flags)
+        == 0
+    )
+    (arguments,) = started
+    assert (arguments["wishes"].metrics, arguments["wishes"].metrics_linger) == (
         ListenAddress(80, "127.0.0.1"),
         timedelta(minutes=1),
     )
-    assert (how["context"], how["as_json"], how["config"]) == ("test", False, Path("a.yaml"))
-    assert how["level"] == logging.DEBUG
+    assert (arguments["context"], arguments["as_json"], arguments["config"]) == ("test", False, Path("a.yaml"))
+    assert arguments["level"] == logging.DEBUG
 
 
-def test_nodes_on_esx_hosts_are_seen_to_by_the_usual_file(started: list[dict[str, Any]]) -> None:
+def test_esx_flag_uses_the_default_configuration_file(started: list[dict[str, Any]]) -> None:
     assert call() == call("-enable-esx-maintenance=false") == call("--enable-esx-maintenance") == 0
     assert [it["component_files"] for it in started] == [{}, {}, {"esx": Path("config/esx.yaml")}]
 
@@ -102,18 +110,21 @@ def test_nodes_on_esx_hosts_are_seen_to_by_the_usual_file(started: list[dict[str
         ["-zap-log-level=-1"],
     ],
 )
-def test_what_cannot_be_done_is_refused(started: list[dict[str, Any]], args: list[str]) -> None:
+def test_invalid_flags_do_not_start_the_operator(started: list[dict[str, Any]], args: list[str]) -> None:
     assert call(*args) == 2
     assert started == []
 
 
-def test_nodes_of_kubernikus_are_seen_to_by_the_file_that_is_there(started: list[dict[str, Any]]) -> None:
+def test_kubernikus_flag_uses_the_default_configuration_file(started: list[dict[str, Any]]) -> None:
     assert call() == 0
     assert call("-enable-kubernikus-maintenance") == 0
-    assert [how["component_files"] for how in started] == [{}, {"kubernikus": Path("config/kubernikus.yaml")}]
+    assert [arguments["component_files"] for arguments in started] == [
+        {},
+        {"kubernikus": Path("config/kubernikus.yaml")},
+    ]
 
 
-def test_without_a_configuration_it_does_not_start(
+def test_missing_configuration_file_is_an_error(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -123,8 +134,8 @@ def test_without_a_configuration_it_does_not_start(
     )
 
 
-def test_help_names_every_flag(capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_lists_every_flag(capsys: pytest.CaptureFixture[str]) -> None:
     assert call("--help") == 0
-    shown = capsys.readouterr().out
+    help_text = capsys.readouterr().out
     for name in ("metrics-addr", "enable-leader-election", "kubecontext", "zap-time-encoding"):
-        assert f"-{name}" in shown
+        assert f"-{name}" in help_text

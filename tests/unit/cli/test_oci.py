@@ -1,4 +1,4 @@
-"""`haulout oci send-event`: what it says of an event, and that it arrives."""
+"""`haulout oci send-event`: the notice that it predicts, and the delivery to the stream."""
 
 import asyncio
 import json
@@ -16,7 +16,7 @@ from support.cli.command_runner import RunCommand, command_runner
 from support.clouds.oci_config_file import a_config_file
 from support.clouds.oci_events import EVENT, INSTANCE, STARTED, envelope
 
-SAID = f"""\
+NOTICE_SUMMARY = f"""\
 The operator will create or update notice oci-{EVENT} with:
   instance  {INSTANCE}
   stage     Scheduled
@@ -41,31 +41,31 @@ def write(document: object) -> str:
     return "event.json"
 
 
-def test_what_the_operator_would_make_of_an_event_is_said(haulout: RunCommand) -> None:
-    assert haulout("oci", "send-event", "--dry-run", write(envelope())) == (0, SAID, "")
-    code, said, _ = haulout("oci", "send-event", "--dry-run", write(envelope(STARTED, timeWindowStart=None)))
-    assert (code, said.splitlines()[2:]) == (0, ["  stage     Started", "  start     now"])
+def test_send_event_prints_the_notice_that_the_operator_would_write(haulout: RunCommand) -> None:
+    assert haulout("oci", "send-event", "--dry-run", write(envelope())) == (0, NOTICE_SUMMARY, "")
+    code, output, _ = haulout("oci", "send-event", "--dry-run", write(envelope(STARTED, timeWindowStart=None)))
+    assert (code, output.splitlines()[2:]) == (0, ["  stage     Started", "  start     now"])
 
 
-def test_what_is_about_something_else_is_said_to_be_so(haulout: RunCommand) -> None:
-    code, said, _ = haulout("oci", "send-event", "--dry-run", write({"eventType": "other"}))
-    assert (code, said.startswith("This event is not about maintenance")) == (0, True)
+def test_send_event_reports_an_event_that_is_not_about_maintenance(haulout: RunCommand) -> None:
+    code, output, _ = haulout("oci", "send-event", "--dry-run", write({"eventType": "other"}))
+    assert (code, output.startswith("This event is not about maintenance")) == (0, True)
 
 
-def test_an_event_that_makes_no_sense_is_not_sent(haulout: RunCommand) -> None:
+def test_invalid_event_is_not_sent(haulout: RunCommand) -> None:
     code, _, error = haulout("oci", "send-event", write(envelope(instanceId="")))
     assert code == 2
     assert error == "haulout: event.json: data.additionalDetails.instanceId: expected an OCID, found ''\n"
 
 
-def test_without_a_stream_it_is_said_how_to_name_one(haulout: RunCommand) -> None:
+def test_missing_stream_configuration_is_reported_with_a_remedy(haulout: RunCommand) -> None:
     code, _, error = haulout("oci", "send-event", write(envelope()))
     assert code == 2
     assert "set WD_STREAM_OCID and WD_STREAM_ENDPOINT" in error
 
 
 @pytest.mark.real_time
-async def test_an_event_arrives_on_the_stream(clock: Clock, tmp_path: Path) -> None:
+async def test_send_event_publishes_the_event_to_the_stream(clock: Clock, tmp_path: Path) -> None:
     pytest.importorskip("oci")
     cloud = OciCloud(clock)
     event = tmp_path / "event.json"
@@ -83,7 +83,7 @@ async def test_an_event_arrives_on_the_stream(clock: Clock, tmp_path: Path) -> N
             subprocess.run, command, env=environment, capture_output=True, text=True, timeout=60, check=False
         )
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout == f"{SAID}Sent to {STREAM}: partition 0, offset 0.\n"
+    assert done.stdout == f"{NOTICE_SUMMARY}Sent to {STREAM}: partition 0, offset 0.\n"
     found, _ = cloud.stream.get_messages(
         cloud.stream.create_group_cursor({"type": "TRIM_HORIZON", "groupName": "g", "instanceName": "i"}), 10
     )

@@ -1,4 +1,4 @@
-"""A line written for kubectl means the same here."""
+"""A command line for kubectl has the same meaning here."""
 
 from typing import Any
 
@@ -35,27 +35,27 @@ def said(*args: str) -> str:
         (["n1", "--force", "--force=false"], False),
     ],
 )
-def test_a_switch_may_have_a_value_and_never_takes_the_next_word(args: list[str], force: bool | None) -> None:  # noqa: FBT001 - a table
+def test_optional_bool_flag_accepts_a_value_only_with_an_equals_sign(args: list[str], force: bool | None) -> None:  # noqa: FBT001 - a table
     assert said(*args) == f"{force} none n1"
 
 
-def test_a_dry_run_is_the_clients_unless_it_says_more() -> None:
+def test_dry_run_without_a_value_means_client() -> None:
     assert said("--dry-run", "n1") == "None client n1"
     assert said("--dry-run=server", "n1") == "None server n1"
     assert "'maybe' is not one of 'none', 'client', 'server'" in said("--dry-run=maybe", "n1")
 
 
-def test_what_stands_after_two_dashes_is_a_name() -> None:
+def test_arguments_after_a_double_dash_are_node_names() -> None:
     assert said("--", "--force") == "None none --force"
 
 
-def test_a_switch_that_is_given_nonsense_says_so() -> None:
+def test_invalid_boolean_value_is_a_usage_error() -> None:
     assert "'perhaps' is not a valid boolean" in said("--force=perhaps", "n1")
 
 
-def test_a_switch_looks_like_one_in_the_help() -> None:
-    shown = CliRunner().invoke(example, ["--help"]).output
-    assert "  --force  " in shown
+def test_optional_bool_flag_has_no_value_in_the_help() -> None:
+    help_text = CliRunner().invoke(example, ["--help"]).output
+    assert "  --force  " in help_text
 
 
 @pytest.mark.parametrize(
@@ -66,5 +66,5 @@ def test_a_switch_looks_like_one_in_the_help() -> None:
         (["-l", " "], "an empty --selector would select all nodes"),
     ],
 )
-def test_nodes_are_named_in_one_way(args: list[str], problem: str) -> None:
+def test_nodes_are_selected_by_name_or_by_selector_but_not_both(args: list[str], problem: str) -> None:
     assert problem in said(*args)

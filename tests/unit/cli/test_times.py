@@ -27,13 +27,13 @@ SECOND = NOW.replace(microsecond=0)
         ("2026-12-01T03:00:00.5Z", datetime(2026, 12, 1, 3, 0, 0, 500_000, tzinfo=UTC)),
     ],
 )
-def test_an_instant_is_told_or_counted_from_now(text: str, meant: datetime) -> None:
+def test_instant_is_absolute_or_relative_to_now(text: str, meant: datetime) -> None:
     assert parse_instant(text, now=NOW) == meant
     assert parse_instant(text, now=NOW).tzinfo is UTC
 
 
 @pytest.mark.parametrize("text", ["2026-12-01 03:00", "2026-12-01T03:00:00"])
-def test_a_time_without_a_zone_is_refused_with_how_to_add_one(text: str) -> None:
+def test_time_without_a_zone_is_refused_with_a_remedy(text: str) -> None:
     stamp = text.replace(" ", "T")
     with pytest.raises(ValueError, match=r"the time zone of .* is missing; add Z for UTC, or an offset") as refused:
         parse_instant(text, now=NOW)
@@ -41,7 +41,7 @@ def test_a_time_without_a_zone_is_refused_with_how_to_add_one(text: str) -> None
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
+    ("text", "expected"),
     [
         ("2026-12-01", "the time of day is missing"),
         ("2026-12-01Z", "the time of day is missing"),
@@ -60,24 +60,24 @@ def test_a_time_without_a_zone_is_refused_with_how_to_add_one(text: str) -> None
         ("2026-12-01T03:00:00Z\n2026", "expected a time such as"),
     ],
 )
-def test_what_is_no_time_is_refused(text: str, says: str) -> None:
+def test_invalid_time_is_refused(text: str, expected: str) -> None:
     with pytest.raises(ValueError, match=r"expected|Expected") as refused:
         parse_instant(text, now=NOW)
-    assert str(refused.value).startswith(says)
+    assert str(refused.value).startswith(expected)
 
 
-def test_the_longest_span_ahead_is_a_time() -> None:
+def test_largest_relative_duration_is_accepted() -> None:
     assert parse_instant("+9999w99999d2562047h", now=NOW).year > 2700
 
 
-def test_times_are_told_in_utc_and_with_how_far_away_they_are() -> None:
+def test_instants_are_formatted_in_utc_with_the_distance_from_now() -> None:
     assert format_instant(SECOND + timedelta(minutes=20), now=SECOND) == "2026-11-15 23:20 UTC (in 20m0s)"
     assert format_instant(SECOND - timedelta(seconds=5), now=SECOND) == "2026-11-15 22:59:55 UTC (5s ago)"
     assert format_relative(SECOND, now=SECOND) == "0s ago"
     assert format_timestamp(parse_instant("2026-12-01T03:00+01:00", now=NOW)) == "2026-12-01 02:00"
 
 
-def test_spans_are_those_of_history() -> None:
+def test_span_accepts_weeks_and_days() -> None:
     assert parse_span("1w2d3h") == timedelta(days=9, hours=3)
     with pytest.raises(ValueError, match="expected a duration such as 90m, 12h, 7d or 2w, found 'soon'"):
         parse_span("soon")

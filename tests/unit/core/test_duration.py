@@ -14,7 +14,7 @@ from haulout.core.duration import DurationError
 MOST = 2**63 - 1
 LEAST = -(2**63)
 
-# What Go 1.26 itself says to each input: the nanoseconds and how it writes them, or its error.
+# The results of Go 1.26 for each input: the nanoseconds and their format, or the error.
 GO: list[dict[str, Any]] = json.loads((Path(__file__).parents[1] / "data" / "go_durations.json").read_text())
 GO_ACCEPTS = [row for row in GO if "error" not in row]
 GO_REFUSES = [row for row in GO if "error" in row]
@@ -38,18 +38,18 @@ def problem(text: str) -> str:
     return error.problem if error else "accepted"
 
 
-def test_what_go_accepts_has_the_same_value_to_the_nanosecond() -> None:
+def test_durations_parse_to_the_same_nanoseconds_as_in_go() -> None:
     assert len(GO_ACCEPTS) > 300
     parsed = {row["input"]: duration.parse_nanoseconds(row["input"]) for row in GO_ACCEPTS}
     assert parsed == {row["input"]: row["ns"] for row in GO_ACCEPTS}
 
 
-def test_nanoseconds_are_written_as_go_writes_them() -> None:
+def test_nanoseconds_are_formatted_as_in_go() -> None:
     written = {row["ns"]: duration.format_nanoseconds(row["ns"]) for row in GO_ACCEPTS}
     assert written == {row["ns"]: row["formatted"] for row in GO_ACCEPTS}
 
 
-def test_what_go_refuses_is_refused_in_its_words() -> None:
+def test_durations_that_go_rejects_are_rejected_with_the_same_message() -> None:
     assert len(GO_REFUSES) > 150
     problems = {row["input"]: problem(row["input"]) for row in GO_REFUSES}
     assert problems == {row["input"]: row["error"] for row in GO_REFUSES}
@@ -64,7 +64,7 @@ def test_what_go_refuses_is_refused_in_its_words() -> None:
         ("3000000h", f'time: invalid duration "3000000h": {EXPECTED_LESS}'),
     ],
 )
-def test_an_error_tells_what_was_expected(text: str, message: str) -> None:
+def test_duration_error_names_the_expected_format(text: str, message: str) -> None:
     with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
         duration.parse(text)
 
@@ -73,18 +73,18 @@ def test_an_error_tells_what_was_expected(text: str, message: str) -> None:
 @example(MOST)
 @example(LEAST)
 @example(LEAST + 1)
-def test_what_is_written_is_read_back_as_the_same(nanoseconds: int) -> None:
+def test_formatted_durations_parse_to_the_same_value(nanoseconds: int) -> None:
     assert duration.parse_nanoseconds(duration.format_nanoseconds(nanoseconds)) == nanoseconds
 
 
 @given(st.integers(-(MOST // 1_000), MOST // 1_000))
-def test_a_timedelta_survives_the_round_trip(microseconds: int) -> None:
+def test_formatted_timedelta_parses_to_the_same_value(microseconds: int) -> None:
     span = timedelta(microseconds=microseconds)
     assert duration.parse(duration.format(span)) == span
 
 
 @given(int64)
-def test_the_sign_changes_nothing_but_the_sign(nanoseconds: int) -> None:
+def test_negative_durations_are_formatted_like_positive_ones_with_a_sign(nanoseconds: int) -> None:
     assert duration.format_nanoseconds(-abs(nanoseconds)).removeprefix("-") == duration.format_nanoseconds(
         abs(nanoseconds)
     )
@@ -112,7 +112,7 @@ def test_a_fraction_of_a_second_is_exact_to_the_nanosecond(whole: int, digits: s
     assert exact - 1 <= parsed <= exact
 
 
-def test_thousands_of_digits_are_no_problem() -> None:
+def test_durations_with_thousands_of_digits_are_parsed() -> None:
     """Python itself refuses to convert so many at once."""
     zeros = "0" * 5_000
     assert duration.parse(f"{zeros}1s") == timedelta(seconds=1)
@@ -121,8 +121,8 @@ def test_thousands_of_digits_are_no_problem() -> None:
         duration.parse(f"1{zeros}s")
 
 
-def test_a_sum_that_overflows_64_bits_is_refused() -> None:
-    """Go takes this very sum, 1 << 64, for zero."""
+def test_sum_that_overflows_64_bits_is_rejected() -> None:
+    """Go parses this sum, 1 << 64, as zero."""
     with pytest.raises(DurationError):
         duration.parse_nanoseconds(f"{2**63}ns{2**63}ns")
 
@@ -138,7 +138,7 @@ def test_a_sum_that_overflows_64_bits_is_refused() -> None:
         ("-999ns", timedelta()),
     ],
 )
-def test_what_is_below_a_microsecond_is_cut_towards_zero(text: str, span: timedelta) -> None:
+def test_fractions_of_a_microsecond_are_truncated_towards_zero(text: str, span: timedelta) -> None:
     assert duration.parse(text) == span
 
 
@@ -153,6 +153,6 @@ def test_what_is_below_a_microsecond_is_cut_towards_zero(text: str, span: timede
         (timedelta(days=1_000_000), "24000000h0m0s"),
     ],
 )
-def test_a_timedelta_is_written_as_go_would(span: timedelta, text: str) -> None:
-    """The last is more than Go can hold, but a person can read it."""
+def test_timedelta_is_formatted_as_in_go(span: timedelta, text: str) -> None:
+    """The last value is more than a Go duration can hold, but a person can read it."""
     assert duration.format(span) == text

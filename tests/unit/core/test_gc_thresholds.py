@@ -1,4 +1,4 @@
-"""How often garbage in cycles is looked for while something of ours runs, and that others find it as they left it."""
+"""The runners set thresholds of the garbage collector and restore the previous ones."""
 
 import gc
 from collections.abc import Callable, Coroutine, Iterator
@@ -30,9 +30,9 @@ async def a_failure() -> GcThresholds:
     raise ValueError("no")
 
 
-@pytest.mark.parametrize(("run", "pace"), [(asyncio_runner.run, LONG_RUNNING), (run_virtual, SHORT_LIVED)])
-def test_what_runs_has_its_pace_and_leaves_none_behind(run: Runs, pace: GcThresholds) -> None:
-    assert run(current_thresholds()) == pace
+@pytest.mark.parametrize(("run", "thresholds"), [(asyncio_runner.run, LONG_RUNNING), (run_virtual, SHORT_LIVED)])
+def test_runners_set_their_gc_thresholds_and_restore_the_previous_ones(run: Runs, thresholds: GcThresholds) -> None:
+    assert run(current_thresholds()) == thresholds
     assert gc.get_threshold() == USUAL
     with pytest.raises(ValueError, match="no"):
         run(a_failure())

@@ -1,4 +1,4 @@
-"""Instants as Go writes them."""
+"""Instants in the format of Go."""
 
 from datetime import UTC, datetime, timedelta, timezone
 
@@ -14,7 +14,7 @@ aware = st.datetimes(
 )
 
 
-def test_nanoseconds_count_and_the_text_stays() -> None:
+def test_parsed_instants_keep_nanoseconds_and_their_text() -> None:
     early, late = (
         timestamps.parse_go_time("2024-05-01T10:00:00.123456788Z"),
         timestamps.parse_go_time("2024-05-01T10:00:00.123456789Z"),
@@ -24,7 +24,7 @@ def test_nanoseconds_count_and_the_text_stays() -> None:
     assert late.instant == datetime(2024, 5, 1, 10, 0, 0, 123456, tzinfo=UTC)
 
 
-def test_the_same_instant_in_other_words_is_equal() -> None:
+def test_equal_instants_in_other_formats_are_equal() -> None:
     assert timestamps.parse_go_time("2024-05-01T12:00:00+02:00") == timestamps.parse_go_time("2024-05-01T10:00:00.000Z")
     assert (
         len({timestamps.parse_go_time("2024-05-01T12:00:00+02:00"), timestamps.parse_go_time("2024-05-01T10:00:00Z")})
@@ -32,27 +32,27 @@ def test_the_same_instant_in_other_words_is_equal() -> None:
     )
 
 
-def test_never_is_the_first_moment_of_the_year_1() -> None:
+def test_never_is_the_zero_time_of_go() -> None:
     assert GO_ZERO_TIME.is_never
     assert str(GO_ZERO_TIME) == "0001-01-01T00:00:00Z"
     assert not timestamps.parse_go_time("2024-05-01T10:00:00Z").is_never
 
 
 @pytest.mark.parametrize("text", ["0000-01-01T00:00:00Z", "0001-01-01T00:00:00+01:00", "9999-12-31T23:59:59-01:00"])
-def test_what_datetime_does_not_know_is_cut_to_what_it_knows(text: str) -> None:
+def test_instants_outside_the_range_of_datetime_are_clamped(text: str) -> None:
     assert timestamps.parse_go_time(text).instant.year in {1, 9999}
 
 
 @pytest.mark.parametrize(
     "text", ["", "2024-05-01", "2024-02-30T00:00:00Z", "2024-05-01T10:00:00", "2024-05-01T10:00:00+24:00"]
 )
-def test_anything_else_is_refused(text: str) -> None:
+def test_malformed_instants_are_rejected(text: str) -> None:
     with pytest.raises(ValueError, match="expected an instant such as"):
         timestamps.parse_go_time(text)
 
 
 @given(aware)
-def test_an_instant_is_written_so_that_it_is_read_back(instant: datetime) -> None:
+def test_formatted_instant_parses_to_the_same_value(instant: datetime) -> None:
     if instant.utctimetuple().tm_year in range(1, 10_000):
         written = timestamps.go_time_of(instant)
         assert timestamps.parse_go_time(written.text) == written

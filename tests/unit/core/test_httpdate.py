@@ -10,11 +10,11 @@ from haulout.core import timestamps
 @pytest.mark.parametrize(
     "text", ["Thu, 14 May 2026 09:30:00 GMT", "14 May 2026 09:30:00 GMT", " Thu, 14 May 2026 09:30:00 UTC\n"]
 )
-def test_a_date_is_read(text: str) -> None:
+def test_http_dates_are_parsed(text: str) -> None:
     assert timestamps.parse_http_date(text) == datetime(2026, 5, 14, 9, 30, tzinfo=UTC)
 
 
-def test_a_day_may_have_one_digit() -> None:
+def test_day_of_an_http_date_may_have_one_digit() -> None:
     assert timestamps.parse_http_date("4 Dec 2026 23:59:59 GMT") == datetime(2026, 12, 4, 23, 59, 59, tzinfo=UTC)
 
 
@@ -32,6 +32,6 @@ def test_a_day_may_have_one_digit() -> None:
         "Thu, \u0661\u0664 May 2026 09:30:00 GMT",
     ],
 )
-def test_what_is_no_date_is_refused_with_an_example(text: str) -> None:
+def test_malformed_http_date_is_rejected_with_an_example(text: str) -> None:
     with pytest.raises(ValueError, match="expected a date such as Thu, 14 May 2026 09:30:00 GMT"):
         timestamps.parse_http_date(text)

@@ -41,14 +41,14 @@ def calendar(*lines: str, before: str = "") -> Calendar:
 
 
 def busy(found: Calendar, *, zone: str = "UTC", first: str = "2026-01-01", last: str = "2029-01-01") -> list[str]:
-    """Return when something goes on, in UTC."""
+    """Return the busy periods, in UTC."""
     begin, end = (datetime.fromisoformat(each).replace(tzinfo=UTC) for each in (first, last))
     spans = sorted((each.start, each.end) for each in found.busy_periods(begin, end, walltime.zone(zone)))
     return [f"{start:%Y-%m-%d %H:%M} to {end:%Y-%m-%d %H:%M}" for start, end in spans]
 
 
 def days(rule: str, *, start: str = "20260101", number: int = 6) -> list[str]:
-    """Return the first days of an event of whole days that is repeated."""
+    """Return the first days of a recurring all-day event."""
     found = calendar(f"DTSTART;VALUE=DATE:{start}", f"RRULE:{rule}")
     return list(islice((each[: len("2026-01-01")] for each in busy(found, last="2036-01-01")), number))
 
@@ -62,7 +62,7 @@ def problems(*lines: str, before: str = "") -> list[str]:
 # Single events
 
 
-def test_an_event_goes_on_from_its_start_to_its_end() -> None:
+def test_event_is_busy_from_its_start_to_its_end() -> None:
     assert busy(calendar("DTSTART:20260302T100000Z", "DTEND:20260302T113000Z")) == [
         "2026-03-02 10:00 to 2026-03-02 11:30"
     ]
@@ -77,19 +77,19 @@ def test_an_event_may_have_a_duration(duration: str, end: str) -> None:
     assert busy(found) == [f"2026-03-02 10:00 to 2026-03-{end}"]
 
 
-def test_whole_days_are_those_of_the_reader() -> None:
+def test_all_day_events_are_in_the_given_time_zone() -> None:
     found = calendar("DTSTART;VALUE=DATE:20260302", "DTEND;VALUE=DATE:20260304")
     assert busy(found) == ["2026-03-02 00:00 to 2026-03-04 00:00"]
     assert busy(found, zone="America/New_York") == ["2026-03-02 05:00 to 2026-03-04 05:00"]
 
 
 @pytest.mark.parametrize("end", ["", "DTEND;VALUE=DATE:20260302", "DURATION:P1D"])
-def test_a_day_without_an_end_is_one_day(end: str) -> None:
+def test_all_day_event_without_an_end_lasts_one_day(end: str) -> None:
     found = calendar("DTSTART;VALUE=DATE:20260302", *([end] if end else []))
     assert busy(found) == ["2026-03-02 00:00 to 2026-03-03 00:00"]
 
 
-def test_a_time_without_a_zone_is_that_of_the_reader() -> None:
+def test_floating_times_are_in_the_given_time_zone() -> None:
     found = calendar("DTSTART:20260702T100000", "DTEND:20260702T110000")
     assert busy(found, zone=BERLIN) == ["2026-07-02 08:00 to 2026-07-02 09:00"]
 
@@ -97,7 +97,7 @@ def test_a_time_without_a_zone_is_that_of_the_reader() -> None:
 @pytest.mark.parametrize(
     "name", [BERLIN, f'"{BERLIN}"', f"/example.org/20050126_1/{BERLIN}", "W. Europe Standard Time"]
 )
-def test_a_time_zone_is_known_by_its_name_or_as_the_file_defines_it(name: str) -> None:
+def test_tzid_is_an_iana_name_or_a_vtimezone_of_the_file(name: str) -> None:
     found = calendar(
         *(f"DTSTART;TZID={name}:20260114T100000", f"DTEND;TZID={name}:20260114T110000"),
         *(f"DTSTART;TZID={name}:20260714T100000", f"DTEND;TZID={name}:20260714T110000"),
@@ -114,7 +114,7 @@ def defined_zone() -> tzinfo:
 
 
 @given(st.datetimes(datetime(1996, 10, 28), datetime(2037, 1, 1)))  # noqa: DTZ001 - wall times have no zone
-def test_a_zone_that_a_file_defines_is_the_same_as_the_known_one(wall: datetime) -> None:
+def test_vtimezone_has_the_same_offsets_as_the_iana_zone(wall: datetime) -> None:
     defined, known = defined_zone(), walltime.zone(BERLIN)
     for last in (False, True):
         assert walltime.instant(wall, defined, last=last) == walltime.instant(wall, known, last=last)
@@ -123,19 +123,19 @@ def test_a_zone_that_a_file_defines_is_the_same_as_the_known_one(wall: datetime)
     assert now.astimezone(defined).fold == now.astimezone(known).fold
 
 
-def test_an_end_may_be_in_another_zone_than_the_start() -> None:
+def test_dtend_may_be_in_another_time_zone_than_dtstart() -> None:
     found = calendar(f"DTSTART;TZID={BERLIN}:20260302T100000", "DTEND;TZID=America/New_York:20260302T100000")
     assert busy(found) == ["2026-03-02 09:00 to 2026-03-02 15:00"]
 
 
-def test_a_cancelled_event_does_not_go_on_but_one_that_is_shown_as_free_does() -> None:
+def test_cancelled_events_are_not_busy_but_transparent_ones_are() -> None:
     found = calendar(
         *("DTSTART;VALUE=DATE:20260302", "STATUS:CANCELLED"), *("DTSTART;VALUE=DATE:20260502", "TRANSP:TRANSPARENT")
     )
     assert busy(found) == ["2026-05-02 00:00 to 2026-05-03 00:00"]
 
 
-def test_titles_are_unfolded_and_without_escapes() -> None:
+def test_summaries_are_unfolded_and_unescaped() -> None:
     data = (
         "\ufeffBEGIN:VCALENDAR\r\nBEGIN:VEVENT\r\nDTSTART;VALUE=DATE:20260302\r\n".encode()
         + b"SUMMARY;LANGUAGE=de:Fr\xc3\r\n \xbchling\\, Sommer\\; Herb\r\n\tst\\nund Winter \\\\o/\r\n"
@@ -145,7 +145,7 @@ def test_titles_are_unfolded_and_without_escapes() -> None:
     assert event.title == "Frühling, Sommer; Herbst und Winter \\o/"
 
 
-def test_an_event_without_a_length_blocks_nothing_and_that_is_told() -> None:
+def test_event_without_a_duration_is_not_busy_and_causes_a_warning() -> None:
     found = calendar("DTSTART:20260302T100000Z", "SUMMARY:Reminder")
     assert busy(found) == []
     assert found.warnings == ("line 3: Reminder has no duration and therefore no effect",)
@@ -175,31 +175,31 @@ def test_an_event_without_a_length_blocks_nothing_and_that_is_told() -> None:
         ("FREQ=YEARLY;BYMONTHDAY=1;UNTIL=20260301", "20260101", "01-01 02-01 03-01"),
     ],
 )
-def test_rules_choose_days(rule: str, start: str, expected: str) -> None:
+def test_rrule_selects_days(rule: str, start: str, expected: str) -> None:
     in_2026 = [each for each in days(rule, start=start) if each.startswith("2026")]
     assert in_2026 == [f"2026-{each}" for each in expected.split()]
 
 
-def test_a_leap_day_is_every_fourth_year() -> None:
+def test_yearly_rule_on_a_leap_day_repeats_every_fourth_year() -> None:
     assert days("FREQ=YEARLY", start="20240229") == ["2028-02-29", "2032-02-29"]
 
 
-def test_a_series_that_began_long_ago_still_goes_on() -> None:
+def test_series_that_started_decades_ago_continues() -> None:
     assert days("FREQ=DAILY;INTERVAL=3", start="19700101", number=2) == ["2026-01-01", "2026-01-04"]
 
 
-def test_the_first_time_belongs_to_a_series_even_if_its_rule_does_not_choose_it() -> None:
+def test_dtstart_belongs_to_a_series_even_if_its_rule_does_not_match() -> None:
     assert days("FREQ=WEEKLY;BYDAY=FR;COUNT=3", start="20260101") == ["2026-01-01", "2026-01-02", "2026-01-09"]
 
 
-def test_a_series_keeps_its_wall_time_when_clocks_are_changed() -> None:
+def test_series_keeps_its_wall_time_across_dst_changes() -> None:
     found = calendar(
         *(f"DTSTART;TZID={BERLIN}:20260328T220000", f"DTEND;TZID={BERLIN}:20260329T060000"), "RRULE:FREQ=DAILY;COUNT=2"
     )
     assert busy(found) == ["2026-03-28 21:00 to 2026-03-29 04:00", "2026-03-29 20:00 to 2026-03-30 04:00"]
 
 
-def test_an_event_that_may_mean_two_instants_is_the_longest_that_can_be_meant() -> None:
+def test_event_at_an_ambiguous_wall_time_covers_both_instants() -> None:
     back = calendar(f"DTSTART;TZID={BERLIN}:20261025T021500", f"DTEND;TZID={BERLIN}:20261025T024500")
     assert busy(back) == ["2026-10-25 00:15 to 2026-10-25 01:45"]
     forward = calendar(f"DTSTART;TZID={BERLIN}:20260329T021500", f"DTEND;TZID={BERLIN}:20260329T024500")
@@ -209,12 +209,12 @@ def test_an_event_that_may_mean_two_instants_is_the_longest_that_can_be_meant() 
 @pytest.mark.parametrize(
     ("until", "number"), [("20260103T090000Z", 3), ("20260103T085959Z", 2), ("20260103", 3), ("20260103T100000", 3)]
 )
-def test_a_series_ends_with_the_time_that_it_goes_on_until(until: str, number: int) -> None:
+def test_series_ends_with_the_occurrence_at_until(until: str, number: int) -> None:
     found = calendar(f"DTSTART;TZID={BERLIN}:20260101T100000", "DURATION:PT1H", f"RRULE:FREQ=DAILY;UNTIL={until}")
     assert len(busy(found)) == number
 
 
-def test_exceptions_are_left_out_and_additions_are_put_in() -> None:
+def test_exdate_removes_and_rdate_adds_occurrences() -> None:
     found = calendar(
         *(f"DTSTART;TZID={BERLIN}:20260105T100000", "DURATION:PT1H", "RRULE:FREQ=DAILY;COUNT=5"),
         *(f"EXDATE;TZID={BERLIN}:20260106T100000,20260107T100000", "EXDATE:20260108T090000Z"),
@@ -229,14 +229,14 @@ def test_exceptions_are_left_out_and_additions_are_put_in() -> None:
     ]
 
 
-def test_a_day_may_be_the_exception_of_a_series_of_times() -> None:
+def test_exdate_may_be_a_day_in_a_series_of_times() -> None:
     found = calendar(
         *("DTSTART:20260105T100000Z", "DURATION:PT1H", "RRULE:FREQ=DAILY;COUNT=2", "EXDATE;VALUE=DATE:20260106")
     )
     assert busy(found) == ["2026-01-05 10:00 to 2026-01-05 11:00"]
 
 
-def test_one_time_of_a_series_may_be_moved_or_cancelled() -> None:
+def test_recurrence_id_moves_or_cancels_one_occurrence() -> None:
     found = calendar(
         *("DTSTART:20260105T100000Z", "DURATION:PT1H", "UID:a", "RRULE:FREQ=DAILY;COUNT=4"),
         *("DTSTART:20260106T150000Z", "DURATION:PT2H", "UID:a", "RECURRENCE-ID:20260106T100000Z"),
@@ -251,11 +251,11 @@ def test_one_time_of_a_series_may_be_moved_or_cancelled() -> None:
     ]
 
 
-# What is wrong, or not understood, is told
+# Errors
 
 
 @pytest.mark.parametrize(
-    ("lines", "told"),
+    ("lines", "message"),
     [
         (["RRULE:FREQ=HOURLY"], "5: RRULE: expected FREQ to be DAILY, WEEKLY, MONTHLY or YEARLY, found HOURLY"),
         (["RRULE:INTERVAL=2"], "5: RRULE: expected FREQ to be DAILY, WEEKLY, MONTHLY or YEARLY, found none"),
@@ -288,9 +288,9 @@ def test_one_time_of_a_series_may_be_moved_or_cancelled() -> None:
         (["DURATION:P400D", "RRULE:FREQ=YEARLY"], "3: VEVENT: expected an event that is repeated to last at most 366"),
     ],
 )
-def test_what_is_wrong_or_not_understood_is_told_with_its_line(lines: list[str], told: str) -> None:
+def test_invalid_or_unsupported_properties_are_reported_with_their_line(lines: list[str], message: str) -> None:
     (problem,) = problems("DTSTART:20260302T100000Z", *lines)
-    assert problem.startswith(f"team.ics:{told}")
+    assert problem.startswith(f"team.ics:{message}")
 
 
 def test_all_problems_are_reported_at_once() -> None:
@@ -300,14 +300,14 @@ def test_all_problems_are_reported_at_once() -> None:
     assert [each.split(": ")[0] for each in found] == ["team.ics:4", "team.ics:8", "team.ics:11"]
 
 
-def test_a_zone_that_is_defined_badly_is_told() -> None:
+def test_malformed_vtimezone_is_reported() -> None:
     broken = OUTLOOK.replace("TZOFFSETTO:+0200", "TZOFFSETTO:two")
     (problem,) = problems("DTSTART;TZID=W. Europe Standard Time:20260114T100000", before=broken)
     assert problem == "team.ics:11: DAYLIGHT: expected an offset such as +0100, found 'two'"
 
 
 @pytest.mark.parametrize(
-    ("data", "told"),
+    ("data", "message"),
     [
         (b"", "1: expected BEGIN:VCALENDAR, found nothing"),
         (b"<!DOCTYPE html>\n<html>\n", "1: expected a line such as SUMMARY:Freeze, found '<!DOCTYPE html>'"),
@@ -321,13 +321,13 @@ def test_a_zone_that_is_defined_badly_is_told() -> None:
         (b"x" * (icalendar.MAX_BYTES + 1), "1: expected at most 1048576 bytes, found 1048577"),
     ],
 )
-def test_a_file_that_is_no_calendar_is_refused(data: bytes, told: str) -> None:
+def test_file_that_is_no_calendar_is_rejected(data: bytes, message: str) -> None:
     with pytest.raises(ConfigErrors) as raised:
         icalendar.parse(data, file="team.ics")
-    assert str(raised.value.errors[0]).startswith(f"team.ics:{told}")
+    assert str(raised.value.errors[0]).startswith(f"team.ics:{message}")
 
 
-def test_tasks_are_left_alone_and_that_is_told() -> None:
+def test_vtodo_entries_are_ignored_with_a_warning() -> None:
     found = calendar("DTSTART;VALUE=DATE:20260302", before="BEGIN:VTODO\nDUE:whenever\nEND:VTODO")
     assert found.warnings == ("VTODO entries are not events: they are ignored",)
 
@@ -341,7 +341,7 @@ def test_calendars_of_equal_files_are_equal() -> None:
 
 
 @pytest.mark.parametrize(
-    ("lines", "told"),
+    ("lines", "message"),
     [
         (["DTSTART:20260302T100000Z"] * 20_001, "at most 20000 events"),
         (["DTSTART:20260302T100000Z", "RRULE:FREQ=DAILY"] * 137, "at most 50000 times in a year"),
@@ -354,8 +354,8 @@ def test_calendars_of_equal_files_are_equal() -> None:
         (["DTSTART:20260302T100000Z", "X:" + "a" * 100_000, "BEGIN:X"] + ["BEGIN:X"] * 1000, "at most 8 components"),
     ],
 )
-def test_a_hostile_file_is_refused_in_a_moment(lines: list[str], told: str) -> None:
-    assert any(told in each for each in problems(*lines))
+def test_calendar_beyond_the_limits_is_rejected_quickly(lines: list[str], message: str) -> None:
+    assert any(message in each for each in problems(*lines))
 
 
 @given(
@@ -385,7 +385,7 @@ def test_a_hostile_file_is_refused_in_a_moment(lines: list[str], told: str) -> N
         max_size=25,
     )
 )
-def test_any_file_is_read_or_refused(lines: list[str]) -> None:
+def test_any_calendar_is_parsed_or_raises_config_errors(lines: list[str]) -> None:
     try:
         found = icalendar.parse("\n".join(lines).encode("utf-8", "surrogatepass"), file="team.ics")
     except ConfigErrors:

@@ -1,4 +1,4 @@
-"""Budgets that many share: who goes first when they are exceeded, and that nobody takes turns."""
+"""Memory quotas of many shares: which share is evicted first, and that shares do not evict each other in turn."""
 
 import asyncio
 from datetime import timedelta
@@ -11,26 +11,26 @@ from haulout.errors import LimitExceeded
 
 
 class ManualClock(RealClock):
-    """A clock that is set by hand."""
+    """A clock that the test sets."""
 
     def __init__(self) -> None:
         super().__init__()
         self.at = 0.0
 
     def monotonic(self) -> float:
-        """Return what was set."""
+        """Return the time that the test has set."""
         return self.at
 
 
 class Holder:
-    """Takes a share, and notes when it is evicted."""
+    """Has a share of a quota, and records its evictions."""
 
     def __init__(self, budget: MemoryQuota) -> None:
         self.evictions: list[str] = []
         self.share: MemoryShare = budget.new_share(lambda error: self.evictions.append(str(error)))
 
     def resize(self, *sizes: int) -> None:
-        """Take so many MiB, one after the other."""
+        """Resize the share to each of these sizes in MiB."""
         for mib in sizes:
             self.share.resize(mib << 20, doing="following nodes")
 
@@ -39,7 +39,7 @@ def quota_of(mib: int, clock: ManualClock | None = None) -> MemoryQuota:
     return MemoryQuota(mib << 20, description="the caches of all workload clusters", clock=clock or ManualClock())
 
 
-def test_the_largest_goes_first_and_small_ones_go_on() -> None:
+def test_largest_share_is_evicted_first_and_small_ones_are_kept() -> None:
     budget = quota_of(100)
     large, medium, small = (Holder(budget) for _ in range(3))
     large.share.resize(60 << 20, doing="following large nodes")
@@ -52,7 +52,7 @@ def test_the_largest_goes_first_and_small_ones_go_on() -> None:
     assert budget.used == 41 << 20
 
 
-def test_who_is_the_largest_itself_gets_the_error() -> None:
+def test_share_that_exceeds_the_quota_as_the_largest_raises_limit_exceeded() -> None:
     budget = quota_of(100)
     small, large = Holder(budget), Holder(budget)
     small.resize(2)
@@ -61,7 +61,7 @@ def test_who_is_the_largest_itself_gets_the_error() -> None:
     assert (small.evictions, budget.used) == ([], 2 << 20)
 
 
-def test_two_that_do_not_fit_together_do_not_take_turns() -> None:
+def test_shares_that_do_not_fit_together_do_not_evict_each_other_in_turn() -> None:
     clock = ManualClock()
     budget = quota_of(100, clock)
     one, other = Holder(budget), Holder(budget)
@@ -75,7 +75,7 @@ def test_two_that_do_not_fit_together_do_not_take_turns() -> None:
     assert not other.evictions
 
 
-def test_who_was_evicted_comes_back_only_if_some_stays_free() -> None:
+def test_evicted_share_returns_only_if_part_of_the_quota_stays_free() -> None:
     budget = quota_of(100)
     one, other = Holder(budget), Holder(budget)
     one.resize(60)
@@ -89,7 +89,7 @@ def test_who_was_evicted_comes_back_only_if_some_stays_free() -> None:
     assert len(one.evictions) == 1
 
 
-def test_who_kept_to_the_limit_for_long_is_like_any_other_again() -> None:
+def test_eviction_history_of_a_share_expires() -> None:
     clock = ManualClock()
     budget = quota_of(100, clock)
     one, other = Holder(budget), Holder(budget)
@@ -103,7 +103,7 @@ def test_who_kept_to_the_limit_for_long_is_like_any_other_again() -> None:
     assert len(other.evictions) == 1
 
 
-def test_a_share_that_shrinks_evicts_nobody() -> None:
+def test_shrinking_share_evicts_no_other() -> None:
     budget = quota_of(100)
     one, other = Holder(budget), Holder(budget)
     one.resize(60)
@@ -113,7 +113,7 @@ def test_a_share_that_shrinks_evicts_nobody() -> None:
     assert not one.evictions
 
 
-async def test_what_runs_is_ended_with_the_error_that_is_given() -> None:
+async def test_interrupt_ends_the_scope_with_the_given_error() -> None:
     interruption = InterruptScope()
 
     asyncio.get_running_loop().call_later(0.01, interruption.interrupt, LimitExceeded("too much"))
@@ -122,7 +122,7 @@ async def test_what_runs_is_ended_with_the_error_that_is_given() -> None:
             await asyncio.get_running_loop().create_future()
 
 
-async def test_an_interruption_that_comes_too_late_ends_nothing() -> None:
+async def test_interrupt_after_the_scope_has_no_effect() -> None:
     interruption = InterruptScope()
     async with interruption:
         pass

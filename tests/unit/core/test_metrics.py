@@ -1,4 +1,4 @@
-"""Numbers that are kept: bounded, exact, and as Prometheus reads them."""
+"""Metrics: bounded in size, exact, and in the format of Prometheus."""
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -12,22 +12,22 @@ TIME = Metric(
 )
 
 
-def test_labels_that_others_invent_do_not_become_endless_series() -> None:
-    tally, histogram = MetricVec(COUNT), Histogram(TIME)
+def test_series_beyond_max_series_are_counted_under_the_overflow_label() -> None:
+    counter, histogram = MetricVec(COUNT), Histogram(TIME)
     for name in ("a", "b", "c", "d", "a"):
-        tally.add(name)
+        counter.add(name)
         histogram.observe(1, name)
-    assert tally.values == {("a",): 2, ("b",): 1, (OVERFLOW_LABEL,): 2}
+    assert counter.values == {("a",): 2, ("b",): 1, (OVERFLOW_LABEL,): 2}
     assert {labels: sum(it.counts) for labels, it in histogram.values.items()} == {
         ("a",): 2,
         ("b",): 1,
         (OVERFLOW_LABEL,): 2,
     }
-    tally.set("e", to=7)
-    assert tally.values[(OVERFLOW_LABEL,)] == 7
+    counter.set("e", to=7)
+    assert counter.values[(OVERFLOW_LABEL,)] == 7
 
 
-def test_a_bucket_counts_what_is_in_those_before_it_as_well() -> None:
+def test_histogram_buckets_are_cumulative() -> None:
     histogram = Histogram(TIME)
     for number in (0, 1, 1.5, 99):
         histogram.observe(number, 'q"\n')
@@ -40,7 +40,7 @@ def test_a_bucket_counts_what_is_in_those_before_it_as_well() -> None:
     assert {it.labels["x"] for it in family.samples} == {'q"\n'}
 
 
-def test_a_series_can_exist_before_anything_is_counted() -> None:
+def test_initialize_creates_a_series_with_zeros() -> None:
     histogram = Histogram(TIME)
     histogram.initialize("a")
     assert [it.number for it in histogram.samples()] == [0] * 6
@@ -49,7 +49,7 @@ def test_a_series_can_exist_before_anything_is_counted() -> None:
     assert histogram.values["a",].total == 1
 
 
-def test_what_has_no_numbers_is_not_told() -> None:
+def test_metric_without_series_is_not_exposed() -> None:
     assert "a_total" not in Exposition(lambda: [MetricVec(COUNT)]).text().decode()
 
 

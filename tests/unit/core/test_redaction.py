@@ -1,4 +1,4 @@
-"""Secrets are hidden in any text that people will read, in every shape in which programs and people write them."""
+"""Redaction of secrets in texts, in all syntaxes in which programs and people write them."""
 
 import time
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ S = "hunter2-xyzzy"
 HEX = "0123456789abcdef" * 4
 ALNUM = "aB3dE6gH9jK2mN5pQ8sT1vW4yZ7bC0dF3hJ6lN"
 
-# As they stand in logs, manifests, command lines and files of real programs. `S` must not be left over.
+# Examples from logs, manifests, command lines and files of real programs. `S` must be redacted.
 ASSIGNED = (
     f"password={S}",
     f"PASSWORD={S}",
@@ -205,7 +205,7 @@ TOKENS = (
 
 
 @pytest.mark.parametrize("text", [*ASSIGNED, *COMMANDS, *SHAPED])
-def test_a_secret_is_hidden_wherever_programs_write_it(text: str) -> None:
+def test_secrets_in_known_syntaxes_are_redacted(text: str) -> None:
     assert S not in redact(text)
     assert S not in redact(f"first line\n{text}\nlast line")
     assert S not in redact(f"{text} after")
@@ -213,15 +213,15 @@ def test_a_secret_is_hidden_wherever_programs_write_it(text: str) -> None:
 
 @pytest.mark.parametrize("token", TOKENS)
 @pytest.mark.parametrize("text", ["{}", "got {} from the file", '{{"x":"{}"}}', "x={},y=1", "a\\n{}\\nb"])
-def test_a_token_is_recognized_by_its_shape(token: str, text: str) -> None:
+def test_tokens_are_redacted_by_their_format(token: str, text: str) -> None:
     assert token not in redact_known_patterns(text.format(token))
 
 
-def test_the_corpus_is_large_enough_to_mean_something() -> None:
+def test_corpus_of_secrets_has_at_least_150_examples() -> None:
     assert len({*ASSIGNED, *COMMANDS, *SHAPED, *TOKENS}) >= 150
 
 
-def test_docker_credentials_are_hidden() -> None:
+def test_docker_credentials_are_redacted() -> None:
     text = '{"auths":{"registry.example.com":{"auth":"YWRhOmh1bnRlcjI="}}}'
     assert redact(text) == '{"auths":{"registry.example.com":{"auth":"(hidden)"}}}'
 
@@ -256,14 +256,14 @@ def test_text_without_secrets_is_unchanged(text: str) -> None:
     assert redact(text) == text
 
 
-def test_only_the_value_is_hidden() -> None:
+def test_only_the_value_is_redacted() -> None:
     assert redact(f"user=ada password={S} host=db") == "user=ada password=(hidden) host=db"
     assert redact(f'{{"token": "{S}", "node": "n1"}}') == '{"token": "(hidden)", "node": "n1"}'
     assert redact(f"Password={S};Server=db") == "Password=(hidden);Server=db"
     assert redact(f"curl -u ada:{S} https://x") == "curl -u ada:(hidden) https://x"
 
 
-def test_arguments_in_separate_items_are_hidden() -> None:
+def test_secrets_in_separate_arguments_are_redacted() -> None:
     assert redact_arguments(["--password", S, "--port", "80"]) == ["--password", "(hidden)", "--port", "80"]
     assert redact_arguments(["curl", "-u", f"ada:{S}"]) == ["curl", "-u", "ada:(hidden)"]
     assert redact_arguments(["mysqladmin", "ping", f"-p{S}"]) == ["mysqladmin", "ping", "-p(hidden)"]
@@ -279,16 +279,16 @@ def test_arguments_in_separate_items_are_hidden() -> None:
 @pytest.mark.parametrize(
     "name", ["SMTP_PASS", "db.pass", "pass", "clientKeyData", "authToken", "requirepass", "AWS_SECRET_ACCESS_KEY"]
 )
-def test_a_name_says_that_its_value_is_secret(name: str) -> None:
+def test_secret_names_are_recognized(name: str) -> None:
     assert is_secret_name(name)
 
 
 @pytest.mark.parametrize("name", ["node", "bypass", "secretName", "PASSWORD_FILE", "PWD", "passing", "compass", ""])
-def test_a_name_says_that_its_value_is_not_secret(name: str) -> None:
+def test_other_names_are_not_secret(name: str) -> None:
     assert not is_secret_name(name)
 
 
-def test_a_short_secret_does_not_change_other_words() -> None:
+def test_redacting_a_short_value_does_not_change_other_words() -> None:
     assert redact_values("the node general-01 has role: node1", ["node"]) == "the (hidden) general-01 has role: node1"
     assert redact_values("nodes, unschedulable", ["node", "able"]) == "nodes, unschedulable"
     assert redact_values("x=hunter2hunter2y", ["hunter2hunter2"]) == "x=(hidden)y"
@@ -336,7 +336,7 @@ def _repetitive() -> Iterator[str]:
 
 
 @pytest.mark.parametrize("part", [*_repetitive()])
-def test_the_time_grows_with_the_length_and_not_with_its_square(part: str) -> None:
+def test_redaction_time_grows_linearly_with_the_length(part: str) -> None:
     """Four times the text takes about four times as long; its square would take sixteen times as long."""
     short, long = (part * (size // len(part)) for size in (20_000, 80_000))
     allowed = 10 * min(_seconds(short) for _ in range(2)) + 0.1
@@ -344,21 +344,21 @@ def test_the_time_grows_with_the_length_and_not_with_its_square(part: str) -> No
 
 
 def _seconds(text: str) -> float:
-    """Return the processor's time."""
-    began = time.process_time()
+    """Return the CPU time that redaction takes."""
+    started = time.process_time()
     redact(text)
-    return time.process_time() - began
+    return time.process_time() - started
 
 
 @given(st.text(alphabet="token=:\"'{}[]<>&-u/@.\\ \n", max_size=80))
-def test_whatever_is_written_something_is_returned(text: str) -> None:
+def test_redact_returns_a_string_for_any_text(text: str) -> None:
     assert isinstance(redact(text), str)
 
 
 @given(
     st.text(alphabet="abcXYZ019!%+*_-", min_size=8, max_size=20), st.sampled_from(["password=", "token: ", "--secret "])
 )
-def test_any_value_is_hidden_after_the_name_of_a_secret(value: str, name: str) -> None:
+def test_any_value_after_a_secret_name_is_redacted(value: str, name: str) -> None:
     if value.startswith("-") or set(value) == {"*"}:
         return
     assert value not in redact(f"{name}{value}")

@@ -34,7 +34,7 @@ def test_versions_are_ordered_by_precedence() -> None:
     assert [str(it) for it in sorted(map(semver.parse, reversed(ORDERED)))] == ORDERED
 
 
-def test_build_metadata_does_not_count() -> None:
+def test_build_metadata_is_ignored_in_comparisons() -> None:
     one, other = semver.parse("1.2.3+a.001"), semver.parse("1.2.3")
     assert one == other
     assert hash(one) == hash(other)
@@ -50,7 +50,7 @@ def test_build_metadata_does_not_count() -> None:
         "18446744073709551616.0.0",
     ],
 )
-def test_what_is_no_version_is_refused(text: str) -> None:
+def test_malformed_version_is_rejected(text: str) -> None:
     with pytest.raises(ValueError, match=r"version|larger"):
         semver.parse(text)
 
@@ -60,6 +60,6 @@ PARTS = st.lists(st.one_of(NUMBERS, st.from_regex(r"[a-z-][a-z0-9-]{0,3}", fullm
 
 
 @given(NUMBERS, NUMBERS, NUMBERS, PARTS)
-def test_what_is_written_reads_the_same(major: int, minor: int, patch: int, pre: list[int | str]) -> None:
+def test_formatted_version_parses_to_the_same_value(major: int, minor: int, patch: int, pre: list[int | str]) -> None:
     version = Version(major, minor, patch, tuple(pre))
     assert semver.parse(str(version)) == version

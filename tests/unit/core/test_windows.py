@@ -58,11 +58,11 @@ def test_a_window_is_open_strictly_between_its_start_and_its_end() -> None:
     assert opens_at(OFFICE, "2026-03-02 15:20") == at("2026-03-03 10:30") + TICK
 
 
-def test_after_the_last_window_of_a_week_comes_the_first_of_the_next_one_that_is_not_excluded() -> None:
+def test_last_window_of_a_week_is_followed_by_the_next_window_that_is_not_excluded() -> None:
     assert opens_at(OFFICE, "2026-03-03 16:00") == at("2026-03-10 10:30") + TICK
 
 
-def test_the_reason_says_what_is_closed_and_when_it_opens() -> None:
+def test_reason_names_the_closed_part_and_the_next_opening() -> None:
     assert reason(OFFICE, "2026-03-02 09:00") == (
         "09:00:00 is not between 10:30 and 15:20 UTC; it opens Mon 2026-03-02 10:30 UTC"
     )
@@ -72,7 +72,7 @@ def test_the_reason_says_what_is_closed_and_when_it_opens() -> None:
     assert reason(OFFICE, "2026-03-09 11:00") == "Mar 9 is an excluded day; it opens Tue 2026-03-10 10:30 UTC"
 
 
-def test_a_window_that_starts_when_it_ends_never_opens() -> None:
+def test_window_with_equal_start_and_end_never_opens() -> None:
     never = timetable(weekly("", "10:00", "10:00"))
     found = state_at(never, at("2026-03-02 10:00"))
     assert found == Closed(
@@ -91,14 +91,14 @@ def test_a_window_across_midnight_belongs_to_the_day_on_which_it_starts() -> Non
     assert opens_at(night, "2026-03-07 23:00") == at("2026-03-13 22:00") + TICK
 
 
-def test_an_excluded_day_closes_the_part_of_a_night_that_lies_on_it() -> None:
+def test_excluded_day_closes_its_part_of_a_window_across_midnight() -> None:
     night = timetable(weekly("", "22:00", "04:00", next_day=True), excluded=frozenset({(12, 24)}))
     assert until(night, "2026-12-23 23:00") == at("2026-12-24 00:00")
     assert opens_at(night, "2026-12-24 01:00") == at("2026-12-25 00:00")
     assert until(night, "2026-12-25 00:00") == at("2026-12-25 04:00")
 
 
-def test_windows_that_overlap_or_touch_are_one() -> None:
+def test_overlapping_or_adjacent_windows_are_merged() -> None:
     weekend = timetable(
         weekly("fri", "18:00", "00:00", next_day=True),
         weekly("sat sun", "00:00", "00:00", next_day=True),
@@ -110,12 +110,12 @@ def test_windows_that_overlap_or_touch_are_one() -> None:
     assert until(weekend, "2026-03-09 00:00") == at("2026-03-09 06:00")
 
 
-def test_what_is_always_open_is_looked_at_again_after_the_horizon() -> None:
+def test_timetable_that_is_always_open_is_rechecked_after_the_horizon() -> None:
     always = timetable(weekly("", "00:00", "00:00", next_day=True))
     assert state_at(always, at("2026-03-02 00:00")) == Open(None, at("2026-03-02 00:00") + HORIZON)
 
 
-def test_two_windows_on_different_days_that_fill_the_week_are_always_open() -> None:
+def test_windows_that_fill_the_week_are_always_open() -> None:
     always = timetable(
         weekly("mon wed fri sun", "00:00", "00:00", next_day=True),
         weekly("tue thu sat", "00:00", "00:00", next_day=True),
@@ -132,7 +132,7 @@ def test_a_blackout_closes_from_its_first_instant_and_opens_at_its_end() -> None
     assert reason(table, "2026-03-02 12:30") == "blackout: release; it opens Mon 2026-03-02 13:00 UTC"
 
 
-def test_of_blackouts_at_the_same_time_the_one_that_lasts_longest_is_told() -> None:
+def test_reason_names_the_longest_of_overlapping_blackouts() -> None:
     short, long = (BusyPeriod(at("2026-03-02"), at(f"2026-03-{day:02}"), f"until {day}") for day in (4, 20))
     table = timetable(
         weekly("", "10:00", "11:00"), blackouts=(short, long, BusyPeriod(at("2026-03-19"), at("2026-03-22"), ""))
@@ -140,7 +140,7 @@ def test_of_blackouts_at_the_same_time_the_one_that_lasts_longest_is_told() -> N
     assert reason(table, "2026-03-03") == "blackout: until 20; it opens Sun 2026-03-22 10:00 UTC"
 
 
-def test_a_blackout_beyond_the_horizon_is_looked_at_again() -> None:
+def test_blackout_beyond_the_horizon_is_rechecked() -> None:
     forever = BusyPeriod(at("2020-01-01"), at("2199-01-01"), "frozen")
     table = timetable(weekly("", "10:00", "11:00"), blackouts=(forever,))
     now = at("2026-03-02")
@@ -149,7 +149,7 @@ def test_a_blackout_beyond_the_horizon_is_looked_at_again() -> None:
     )
 
 
-def test_an_event_in_a_calendar_is_a_blackout_in_the_zone_of_the_windows() -> None:
+def test_calendar_event_is_a_blackout_in_the_time_zone_of_the_windows() -> None:
     calendar = icalendar.parse(
         b"BEGIN:VCALENDAR\nBEGIN:VEVENT\nDTSTART;VALUE=DATE:20201224\nRRULE:FREQ=YEARLY\nSUMMARY:Christmas Eve\n"
         b"END:VEVENT\nEND:VCALENDAR\n",
@@ -163,7 +163,7 @@ def test_an_event_in_a_calendar_is_a_blackout_in_the_zone_of_the_windows() -> No
     )
 
 
-# When clocks are changed. Berlin: 2026-03-29 02:00 becomes 03:00, 2026-10-25 03:00 becomes 02:00, both at 01:00 UTC.
+# DST changes. Berlin: 2026-03-29 02:00 becomes 03:00, 2026-10-25 03:00 becomes 02:00, both at 01:00 UTC.
 
 
 @pytest.mark.parametrize(
@@ -174,13 +174,13 @@ def test_an_event_in_a_calendar_is_a_blackout_in_the_zone_of_the_windows() -> No
         ("01:00", "04:00", "2026-03-29 00:00", "2026-03-29 02:00"),  # an hour shorter
     ],
 )
-def test_a_window_follows_clocks_that_are_put_forward(start: str, end: str, opens: str, closes: str) -> None:
+def test_window_follows_a_dst_change_forward(start: str, end: str, opens: str, closes: str) -> None:
     table = timetable(weekly("sun", start, end), zone="Europe/Berlin")
     assert opens_at(table, "2026-03-28 12:00") == at(opens) + TICK
     assert until(table, (at(opens) + TICK).isoformat()) == at(closes)
 
 
-def test_a_window_in_the_hour_that_is_skipped_does_not_open_that_day() -> None:
+def test_window_in_the_skipped_dst_hour_does_not_open_that_day() -> None:
     table = timetable(weekly("sun", "02:10", "02:50"), zone="Europe/Berlin")
     assert opens_at(table, "2026-03-28 12:00") == at("2026-04-05 02:10+02:00") + TICK
 
@@ -193,7 +193,7 @@ def test_a_window_in_the_hour_that_is_skipped_does_not_open_that_day() -> None:
         ("02:30", "04:00", "2026-10-25 00:30", "2026-10-25 03:00"),  # an hour longer
     ],
 )
-def test_a_window_opens_once_when_clocks_are_put_back(start: str, end: str, opens: str, closes: str) -> None:
+def test_window_opens_once_at_a_dst_change_back(start: str, end: str, opens: str, closes: str) -> None:
     table = timetable(weekly("sun", start, end), zone="Europe/Berlin")
     assert opens_at(table, "2026-10-24 12:00") == at(opens) + TICK
     assert until(table, (at(opens) + TICK).isoformat()) == at(closes)
@@ -202,13 +202,13 @@ def test_a_window_opens_once_when_clocks_are_put_back(start: str, end: str, open
     assert after > at("2026-10-31")
 
 
-def test_a_night_is_shorter_or_longer_when_clocks_are_changed_in_it() -> None:
+def test_window_across_a_dst_change_is_shorter_or_longer() -> None:
     night = timetable(weekly("sat", "22:00", "06:00", next_day=True), zone="Europe/Berlin")
     assert until(night, "2026-03-28 22:00") == at("2026-03-29 04:00")
     assert until(night, "2026-10-24 22:00") == at("2026-10-25 05:00")
 
 
-def test_an_excluded_day_may_have_23_or_25_hours() -> None:
+def test_excluded_day_may_have_23_or_25_hours() -> None:
     table = timetable(
         weekly("", "00:00", "00:00", next_day=True), zone="Europe/Berlin", excluded=frozenset({(3, 29), (10, 25)})
     )
@@ -224,11 +224,11 @@ def test_an_excluded_leap_day_closes_leap_years_only() -> None:
     assert until(table, "2027-03-01") == at("2028-02-29")
 
 
-# What must hold for all of them
+# Properties of all timetables
 
 
 def naive_is_open(table: Timetable, now: datetime) -> bool:
-    """Tell the same in another way: each blackout and each window of the days around, one by one."""
+    """Return the same in another way: from each blackout and each window of the adjacent days."""
     wall = walltime.wall_clock(now, table.zone)
     if (wall.month, wall.day) in table.excluded:
         return False
@@ -249,7 +249,7 @@ windows = st.builds(
     end=times,
     ends_next_day=st.booleans(),
 )
-# Around the changes of clocks of the zones above, in 2026, as often as not.
+# About half of them around the DST changes of the zones above in 2026.
 instants = st.one_of(
     st.datetimes(datetime(2025, 1, 1), datetime(2028, 1, 1), timezones=st.just(UTC)),  # noqa: DTZ001 - with `timezones`
     st.builds(
@@ -281,7 +281,7 @@ timetables = st.builds(
 @given(table=timetables, now=instants, samples=st.lists(st.floats(0, 1), max_size=20))
 @example(table=OFFICE, now=at("2026-03-02 10:30"), samples=[])
 @example(table=OFFICE, now=at("2026-03-02 15:20"), samples=[])
-def test_an_answer_holds_until_the_instant_that_comes_with_it_and_not_longer(
+def test_state_is_constant_until_its_recheck_at_and_changes_there(
     table: Timetable, now: datetime, samples: list[float]
 ) -> None:
     found = state_at(table, now)

@@ -1,4 +1,4 @@
-"""YAML into structs: what fits is read, and all that does not is told at once, with its place."""
+"""Decoding YAML into structs: all errors are reported at once, with line and key."""
 
 from datetime import timedelta
 from typing import Annotated, Any, Literal
@@ -14,7 +14,7 @@ Amount = Annotated[str, TextFormat("a quantity such as 500m", quantity.parse, ac
 
 
 class Cat(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Something with one field of each kind."""
+    """A struct with one field of each type."""
 
     name: str
     lives: Annotated[int, msgspec.Meta(ge=1, le=9)] = 9
@@ -29,7 +29,7 @@ class Cat(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class Home(msgspec.Struct, frozen=True, kw_only=True):
-    """Several of them."""
+    """A struct with a list of structs."""
 
     cats: tuple[Cat, ...] = ()
 
@@ -44,7 +44,7 @@ def problems(text: str) -> list[str]:
     return [str(error) for error in caught.value.errors]
 
 
-def test_everything_that_fits_is_read() -> None:
+def test_all_field_types_are_decoded() -> None:
     home = read(
         """
         cats:
@@ -76,15 +76,15 @@ def test_everything_that_fits_is_read() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "# nothing", "{}", "cats:", "cats: []", "---\n"])
-def test_what_is_not_there_has_its_default(text: str) -> None:
+def test_missing_fields_have_their_defaults(text: str) -> None:
     assert read(text) == Home()
 
 
-def test_json_is_yaml() -> None:
+def test_json_is_decoded_as_yaml() -> None:
     assert read('{"cats": [{"name": "tom", "fears": "water"}]}') == Home(cats=(Cat(name="tom", fears="water"),))
 
 
-def test_defaults_may_be_merged_and_overridden() -> None:
+def test_yaml_merge_keys_are_applied_and_overridden() -> None:
     home = read(
         """
         cats:
@@ -156,11 +156,11 @@ def test_defaults_may_be_merged_and_overridden() -> None:
         ),
     ],
 )
-def test_what_does_not_fit_is_told_with_its_key(cat: str, problem: str) -> None:
+def test_invalid_values_are_reported_with_line_and_key(cat: str, problem: str) -> None:
     assert problems(f"cats: [{cat}]") == [f"home.yaml:1: {problem}"]
 
 
-def test_all_problems_are_told_at_once_in_the_order_of_their_lines() -> None:
+def test_all_errors_are_reported_at_once_in_line_order() -> None:
     found = problems(
         """\
         cats:
@@ -186,19 +186,19 @@ def test_all_problems_are_told_at_once_in_the_order_of_their_lines() -> None:
         ("- 1", "home.yaml:1: expected a mapping, found a list"),
     ],
 )
-def test_a_file_that_is_no_such_thing_is_one_problem(text: str, problem: str) -> None:
+def test_file_that_cannot_be_parsed_is_one_error(text: str, problem: str) -> None:
     with pytest.raises(ConfigError) as caught:
         read(text)
     assert str(caught.value).startswith(problem)
 
 
-def test_a_complaint_about_the_whole_finds_its_line() -> None:
+def test_error_at_finds_the_line_of_a_key() -> None:
     found = yaml_decoder.decode(b"cats:\n  - name: tom\n\n  - name: kit\n", Home, file="home.yaml")
     assert str(found.error_at("cats[1].name", "sleeps")) == "home.yaml:4: cats[1].name: sleeps"
     assert str(found.error_at("cats[1].lives", "too few")) == "home.yaml:4: cats[1].lives: too few"
     assert str(found.error_at("dogs", "missing")) == "home.yaml: dogs: missing"
 
 
-def test_a_file_that_is_nested_too_deep_is_refused_and_does_not_end_the_process() -> None:
+def test_too_deeply_nested_file_is_rejected_without_a_crash() -> None:
     with pytest.raises(ConfigError, match="expected at most 100 values inside each other"):
         yaml_decoder.decode(b"[" * 300_000, Cat, file="cat.yaml")

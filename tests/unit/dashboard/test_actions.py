@@ -1,4 +1,4 @@
-"""What people have done from the dashboard: in their names, once, as the configuration says, and remembered."""
+"""Actions from the dashboard: as the user, once, within the configuration, and recorded."""
 
 import json
 from datetime import timedelta
@@ -36,7 +36,7 @@ OLGA, VERA = User.of("olga", groups=["system:authenticated"]), User.of("vera")
 
 
 class World:
-    """A cluster, and whoever acts in it."""
+    """A cluster, and the users who act in it."""
 
     def __init__(self, api: ApiServer, client: Client) -> None:
         self.api = api
@@ -48,11 +48,11 @@ class World:
         )
 
     async def execute(self, action: str, user: User = OLGA, **more: Any) -> ActionResponse:
-        """Do something."""
+        """Execute an action."""
         return await self.executor.execute(Action(action=ActionType(action), **more), Caller(user))
 
     async def refusal_of(self, action: str, user: User = OLGA, **more: Any) -> tuple[HTTPStatus, str]:
-        """Return how something is refused, and that nothing was written."""
+        """Return the refusal of an action; fail if anything was written."""
         before = self.api.revision
         with pytest.raises(HttpError) as refusal:
             await self.execute(action, user, **more)
@@ -60,13 +60,13 @@ class World:
         return refusal.value.status, str(refusal.value)
 
     def history(self, node: str = "n1") -> list[tuple[str, ...]]:
-        """Return what the history has: what, by whom, why and with what result."""
+        """Return the history entries: subject, author, reason and result."""
         names = ("object", "requestedBy", "reason", "result")
         entries = self.api.get("maintenancerecords", node)["entries"]
         return [tuple(entry.get(name, "") for name in names) for entry in entries]
 
     def writers(self, plural: str) -> list[str]:
-        """Return who changed objects of a kind, in order."""
+        """Return the users who changed objects of a kind, in order."""
         return [event.username for event in self.api.history if event.kind.plural == plural]
 
 
@@ -83,7 +83,7 @@ def in_state(state: str) -> RawObject:
     return node
 
 
-async def test_a_start_is_an_order_in_the_users_name_and_remembered(clock: Clock) -> None:
+async def test_start_creates_a_nodemaintenance_as_the_user_and_records_it(clock: Clock) -> None:
     world = await a_world(clock)
     done = await world.execute("start", node="n1", reason="a new kernel")
     assert done.message == "Created NodeMaintenance n1: node n1 is cordoned and drained within the budget."
@@ -97,7 +97,7 @@ async def test_a_start_is_an_order_in_the_users_name_and_remembered(clock: Clock
     assert (event["involvedObject"]["name"], event["reason"]) == ("n1", "MaintenanceCreatedFromDashboard")
 
 
-async def test_who_asks_again_changes_nothing(clock: Clock) -> None:
+async def test_repeated_action_writes_nothing(clock: Clock) -> None:
     world = await a_world(clock)
     await world.execute("start", node="n1")
     before = world.api.revision
@@ -106,7 +106,7 @@ async def test_who_asks_again_changes_nothing(clock: Clock) -> None:
     assert world.api.revision == before
 
 
-async def test_an_order_of_that_name_that_is_about_something_else_stays(clock: Clock) -> None:
+async def test_existing_nodemaintenance_for_another_node_is_kept(clock: Clock) -> None:
     world = await a_world(clock)
     order = {"apiVersion": "nodemaintenance.medik8s.io/v1beta1", "kind": "NodeMaintenance"}
     world.api.put({**order, "metadata": {"name": "n1"}, "spec": {"nodeName": "n2"}})
@@ -120,15 +120,15 @@ async def test_an_order_of_that_name_that_is_about_something_else_stays(clock: C
     )
 
 
-async def test_what_the_api_server_refuses_is_said_in_words_and_not_remembered(clock: Clock) -> None:
+async def test_refusal_of_the_api_server_is_returned_and_not_recorded(clock: Clock) -> None:
     world = await a_world(clock)
-    status, why = await world.refusal_of("start", VERA, node="n1")
-    assert (status, why.partition(": ")[0]) == (HTTPStatus.FORBIDDEN, "vera may not do this")
+    status, reason = await world.refusal_of("start", VERA, node="n1")
+    assert (status, reason.partition(": ")[0]) == (HTTPStatus.FORBIDDEN, "vera may not do this")
     assert not world.api.objects("maintenancerecords")
     assert (await world.refusal_of("start", node="n9"))[0] is HTTPStatus.NOT_FOUND
 
 
-async def test_a_maintenance_ends_in_the_users_name(clock: Clock) -> None:
+async def test_cancel_deletes_the_nodemaintenance_as_the_user(clock: Clock) -> None:
     world = await a_world(clock)
     await world.execute("start", node="n1")
     uid = world.api.get("nodemaintenances", "n1")["metadata"]["uid"]
@@ -156,7 +156,7 @@ def a_notice(clock: Clock, **spec: Any) -> RawObject:
     }
 
 
-async def test_a_notice_of_a_person_is_called_off(clock: Clock) -> None:
+async def test_cancel_sets_the_stage_of_a_user_notice(clock: Clock) -> None:
     world = await a_world(clock)
     world.api.put(a_notice(clock))
     done = await world.execute("cancel", notice="ops-1", node="n1")
@@ -170,24 +170,24 @@ async def test_a_notice_of_a_person_is_called_off(clock: Clock) -> None:
 
 
 @pytest.mark.parametrize(
-    ("spec", "why"),
+    ("spec", "reason"),
     [
         ({"source": "aws"}, "comes from aws, which carries it out anyway"),
         ({"stage": "Ended"}, "is over, so it cannot be cancelled"),
         ({"stage": "Failed"}, "failed; when its node works again, run: haulout notice end ops-1"),
     ],
 )
-async def test_what_a_cloud_does_anyway_and_what_is_over_is_not_called_off(
-    clock: Clock, spec: dict[str, str], why: str
+async def test_cancel_of_a_cloud_notice_or_an_ended_notice_is_refused(
+    clock: Clock, spec: dict[str, str], reason: str
 ) -> None:
     world = await a_world(clock)
     world.api.put(a_notice(clock, **spec))
     status, message = await world.refusal_of("cancel", notice="ops-1")
-    assert (status, message.startswith(f"notice ops-1 {why}")) == (HTTPStatus.CONFLICT, True)
+    assert (status, message.startswith(f"notice ops-1 {reason}")) == (HTTPStatus.CONFLICT, True)
     assert ("haulout notice cancel ops-1 --force" in message) is ("source" in spec)
 
 
-async def test_an_approval_sets_what_the_configuration_asks_for(clock: Clock) -> None:
+async def test_approval_sets_the_annotation_of_the_check(clock: Clock) -> None:
     world = await a_world(clock, in_state("maintenance-required"))
     done = await world.execute("approve", node="n1", profile="os", check="approved", reason="seen")
     assert done.message == "n1 is approved for approved of profile os."
@@ -200,7 +200,7 @@ async def test_an_approval_sets_what_the_configuration_asks_for(clock: Clock) ->
     assert world.api.revision == before
 
 
-async def test_a_label_with_another_value_gets_the_one_that_is_asked_for(clock: Clock) -> None:
+async def test_approval_overwrites_another_label_value(clock: Clock) -> None:
     node = in_state("operational")
     node["metadata"]["labels"] = {"example.com/reboot": "no"}
     world = await a_world(clock, node)
@@ -210,7 +210,7 @@ async def test_a_label_with_another_value_gets_the_one_that_is_asked_for(clock: 
 
 
 @pytest.mark.parametrize(
-    ("state", "profile", "check", "why"),
+    ("state", "profile", "check", "reason"),
     [
         ("operational", "os", "approved", "profile os is operational on node n1; that state has no check 'approved'"),
         (
@@ -224,13 +224,15 @@ async def test_a_label_with_another_value_gets_the_one_that_is_asked_for(clock: 
         ("", "os", "approved", "profile os does not apply to node n1"),
     ],
 )
-async def test_nothing_else_can_be_set(clock: Clock, state: str, profile: str, check: str, why: str) -> None:
+async def test_approval_outside_the_current_checks_is_refused(
+    clock: Clock, state: str, profile: str, check: str, reason: str
+) -> None:
     world = await a_world(clock, in_state(state) if state else a_node("n1"))
     status, message = await world.refusal_of("approve", node="n1", profile=profile, check=check)
-    assert (status, why in message) == (HTTPStatus.CONFLICT, True), message
+    assert (status, reason in message) == (HTTPStatus.CONFLICT, True), message
 
 
-async def test_a_hold_is_set_and_taken_off_in_the_users_name(clock: Clock) -> None:
+async def test_hold_and_release_are_written_as_the_user(clock: Clock) -> None:
     world = await a_world(clock)
     until = clock.now().replace(microsecond=0) + timedelta(hours=4)
     done = await world.execute("hold", node="n1", reason="a migration", until=until)
@@ -246,13 +248,13 @@ async def test_a_hold_is_set_and_taken_off_in_the_users_name(clock: Clock) -> No
     assert [item[1:] for item in world.history()] == [("olga", "a migration", "held"), ("olga", "", "released")]
 
 
-async def test_a_hold_that_would_be_over_or_says_no_zone_is_refused(clock: Clock) -> None:
+async def test_hold_with_a_past_or_zoneless_end_is_refused(clock: Clock) -> None:
     world = await a_world(clock)
     for until in (clock.now() - timedelta(minutes=1), clock.now().replace(tzinfo=None) + timedelta(days=1)):
         assert (await world.refusal_of("hold", node="n1", until=until))[0] is HTTPStatus.BAD_REQUEST
 
 
-async def test_without_a_history_things_are_done_all_the_same(clock: Clock) -> None:
+async def test_actions_succeed_without_the_history_definition(clock: Clock) -> None:
     world = await a_world(clock)
     await world.admin.delete(CUSTOM_RESOURCE_DEFINITIONS, "maintenancerecords.haulout.dev")
     await world.execute("start", node="n1")
@@ -260,7 +262,7 @@ async def test_without_a_history_things_are_done_all_the_same(clock: Clock) -> N
 
 
 @pytest.mark.parametrize("acts", list(Impersonation))
-async def test_service_accounts_act_in_their_own_name(clock: Clock, acts: Impersonation) -> None:
+async def test_service_accounts_act_under_their_own_name(clock: Clock, acts: Impersonation) -> None:
     world = await a_world(clock, impersonation=acts)
     robot = service_account_user(NAMESPACE, "robot", extra={"authentication.kubernetes.io/pod-name": ["p"]})
     subject = {"kind": "ServiceAccount", "namespace": NAMESPACE, "name": "robot"}
@@ -271,15 +273,15 @@ async def test_service_accounts_act_in_their_own_name(clock: Clock, acts: Impers
     assert world.writers("nodemaintenances") == [robot.name]
 
 
-async def test_narrow_rights_do_not_make_the_operator_an_administrator(clock: Clock) -> None:
+async def test_narrow_impersonation_does_not_allow_system_masters(clock: Clock) -> None:
     admin, reader = User.of("admin", groups=["system:masters"]), User.of("olga")
     for acts, allowed in ((Impersonation.CONSTRAINED, False), (Impersonation.UNRESTRICTED, True)):
         world = await a_world(clock, impersonation=acts)
         if allowed:
             await world.execute("start", admin, node="n1")
             continue
-        status, why = await world.refusal_of("start", admin, node="n1")
-        assert (status, why.startswith("Haulout may not impersonate admin")) == (HTTPStatus.FORBIDDEN, True)
+        status, reason = await world.refusal_of("start", admin, node="n1")
+        assert (status, reason.startswith("Haulout may not impersonate admin")) == (HTTPStatus.FORBIDDEN, True)
         account = Client(
             world.api.transport(user=service_account_user(NAMESPACE, SERVICE_ACCOUNT)), clock=clock, random=Random(3)
         )
@@ -288,7 +290,7 @@ async def test_narrow_rights_do_not_make_the_operator_an_administrator(clock: Cl
 
 
 @pytest.mark.parametrize("acts", list(Impersonation))
-async def test_the_operators_own_account_impersonates_nobody(clock: Clock, acts: Impersonation) -> None:
+async def test_operator_account_may_not_impersonate(clock: Clock, acts: Impersonation) -> None:
     """Only the account of the dashboard does, and only for people whom a proxy names."""
     world = await a_world(clock, impersonation=acts)
     with pytest.raises(Forbidden, match="cannot impersonate"):
@@ -300,7 +302,7 @@ async def test_the_operators_own_account_impersonates_nobody(clock: Clock, acts:
     }
 
 
-async def test_the_token_of_the_account_is_kept_for_minutes_and_then_renewed(clock: Clock) -> None:
+async def test_impersonation_token_is_cached_and_renewed(clock: Clock) -> None:
     world = await a_world(clock)
     for _ in range(3):
         await world.execute("hold", node="n1")
@@ -311,7 +313,7 @@ async def test_the_token_of_the_account_is_kept_for_minutes_and_then_renewed(clo
     assert len(token_requests(world)) == 2
 
 
-async def test_an_account_that_was_made_anew_is_known_at_the_second_try(clock: Clock) -> None:
+async def test_recreated_service_account_is_used_after_one_failure(clock: Clock) -> None:
     world = await a_world(clock)
     await world.execute("hold", node="n1")
     account = world.api.get("serviceaccounts", SERVICE_ACCOUNT, NAMESPACE)
@@ -321,16 +323,16 @@ async def test_an_account_that_was_made_anew_is_known_at_the_second_try(clock: C
     await world.execute("release", node="n1")
 
 
-async def test_a_missing_account_is_named_with_the_command_that_prints_it(clock: Clock) -> None:
+async def test_missing_service_account_is_named_with_the_command_that_prints_it(clock: Clock) -> None:
     world = await a_world(clock)
     world.api.remove("serviceaccounts", SERVICE_ACCOUNT, NAMESPACE)
-    status, why = await world.refusal_of("start", node="n1")
-    assert (status, f"ServiceAccount {NAMESPACE}/{SERVICE_ACCOUNT}" in why) == (HTTPStatus.FORBIDDEN, True)
-    assert "`haulout manifests --dashboard-auth proxy --dashboard-actions constrained` prints both" in why
+    status, reason = await world.refusal_of("start", node="n1")
+    assert (status, f"ServiceAccount {NAMESPACE}/{SERVICE_ACCOUNT}" in reason) == (HTTPStatus.FORBIDDEN, True)
+    assert "`haulout manifests --dashboard-auth proxy --dashboard-actions constrained` prints both" in reason
     assert await world.executor.allowed_actions(Caller(OLGA)) == ()
 
 
-async def test_no_repr_shows_the_token_of_somebody(clock: Clock) -> None:
+async def test_token_is_not_part_of_any_repr(clock: Clock) -> None:
     world = await a_world(clock)
     world.api.add_token("s3cret", service_account_user(NAMESPACE, "robot"))
     caller = Caller(User.of("robot"), Token("s3cret"))
@@ -349,7 +351,7 @@ def token_requests(world: World) -> list[Any]:
     return [entry for entry in requests_of(world) if entry.request.path.endswith("/token")]
 
 
-async def test_who_has_a_token_for_less_gets_no_more(clock: Clock) -> None:
+async def test_token_scopes_are_impersonated_or_the_action_is_refused(clock: Clock) -> None:
     scoped = User.of("olga", extra={"scopes.authorization.openshift.io": ["user:info"]})
     headers: dict[str, str] = {}
     world = await a_world(clock, impersonation=Impersonation.UNRESTRICTED)
@@ -362,7 +364,7 @@ async def test_who_has_a_token_for_less_gets_no_more(clock: Clock) -> None:
 
 
 @pytest.mark.parametrize("name", ["", "admin ", " admin", "olga\r\nImpersonate-Group: system:masters"])
-def test_nobody_has_a_name_that_headers_would_change(name: str) -> None:
+def test_user_names_that_headers_would_alter_are_refused(name: str) -> None:
     with pytest.raises(ValueError, match="expected"):
         User.of(name)
     with pytest.raises(ValueError, match="expected"):

@@ -31,7 +31,7 @@ NODE = {"node": "n1", "profiles": [], "labels": {}, "updated": "2024-05-01T10:00
 
 
 class NoLeader:
-    """Cannot be asked."""
+    """Cannot be queried."""
 
     async def info(self, headers: Mapping[str, str] | None = None) -> bytes:
         """Fail."""
@@ -60,26 +60,26 @@ async def get(url: str, method: str = "GET", **headers: str) -> tuple[int, dict[
 
 
 @pytest.mark.parametrize("method", ["GET", "POST"])
-async def test_the_leader_tells_what_it_knows_as_json(method: str) -> None:
+async def test_leader_serves_node_info_as_json(method: str) -> None:
     async with serve([NODE]) as (_, url):
         status, headers, body = await get(url + INFO_PATH, method)
         assert (status, headers["content-type"]) == (200, "application/json")
         assert body.startswith(b'[{"node":"n1"')
 
 
-async def test_no_nodes_are_an_empty_list() -> None:
+async def test_info_without_nodes_is_an_empty_list() -> None:
     async with serve([]) as (_, url):
         assert (await get(url + INFO_PATH))[2] == b"[]"
 
 
-async def test_a_follower_that_cannot_ask_says_so_with_a_status_and_good_json() -> None:
+async def test_follower_without_a_leader_answers_502_with_json() -> None:
     async with serve(None) as (_, url):
         status, headers, body = await get(url + INFO_PATH)
         assert (status, headers["content-type"]) == (502, "application/json")
         assert body == b'{"error":"nobody \\"leads\\""}'
 
 
-async def test_who_is_asked_by_a_follower_does_not_ask_on() -> None:
+async def test_forwarded_request_is_not_forwarded_again() -> None:
     async with serve(None) as (_, url):
         status, _, body = await get(url + INFO_PATH, **{FORWARDED_HEADER: "1"})
         assert status == 502
@@ -92,13 +92,13 @@ async def test_who_is_asked_by_a_follower_does_not_ask_on() -> None:
 @pytest.mark.parametrize(
     ("path", "location"), [("/", "/static"), ("/some/thing", "/static"), ("/api", "/static"), ("/static", "/static/")]
 )
-async def test_other_paths_lead_to_the_page(path: str, location: str) -> None:
+async def test_other_paths_redirect_to_the_dashboard(path: str, location: str) -> None:
     async with serve([]) as (_, url):
         status, headers, _ = await get(url + path)
         assert (status, headers["location"]) == (301, location)
 
 
-async def test_the_dashboard_is_a_page() -> None:
+async def test_dashboard_is_served_as_html() -> None:
     async with serve([]) as (_, url):
         status, headers, body = await get(url + "/static/")
         assert (status, headers["content-type"]) == (200, "text/html; charset=utf-8")
@@ -111,14 +111,14 @@ async def test_the_dashboard_is_a_page() -> None:
 # Metrics
 
 
-async def test_numbers_are_told_under_the_names_that_dashboards_know() -> None:
-    tallies = ProfileMetrics()
-    tallies.shuffles.add("deployment_web", "os", amount=3)
-    tallies.shuffles_per_replica.add("daemon_set_log", "os", amount=float("inf"))
-    tallies.shuffles_per_replica.add("deployment_web", "os", amount=0.5)
-    tallies.failures.add('a "quoted"\nname\\')
-    tallies.configuration_is_valid.set(to=1)
-    async with serve([], metrics=Exposition(tallies.all).text) as (_, url):
+async def test_metrics_have_the_names_of_the_maintenance_controller() -> None:
+    metrics = ProfileMetrics()
+    metrics.shuffles.add("deployment_web", "os", amount=3)
+    metrics.shuffles_per_replica.add("daemon_set_log", "os", amount=float("inf"))
+    metrics.shuffles_per_replica.add("deployment_web", "os", amount=0.5)
+    metrics.failures.add('a "quoted"\nname\\')
+    metrics.configuration_is_valid.set(to=1)
+    async with serve([], metrics=Exposition(metrics.all).text) as (_, url):
         status, headers, body = await get(url + "/metrics")
     assert (status, headers["content-type"]) == (200, CONTENT_TYPE)
     own, _, process = body.decode().partition("# HELP python_info")
@@ -134,7 +134,7 @@ async def test_numbers_are_told_under_the_names_that_dashboards_know() -> None:
     assert list(text_string_to_metric_families(body.decode()))
 
 
-async def test_at_the_end_the_numbers_are_read_once_more() -> None:
+async def test_shutdown_waits_for_one_more_scrape() -> None:
     async with serve([]) as (server, url), asyncio.TaskGroup() as group:
         await get(url + "/metrics")
         lingering = group.create_task(server.wait_for_scrape(timedelta(minutes=5)))
@@ -144,16 +144,16 @@ async def test_at_the_end_the_numbers_are_read_once_more() -> None:
         await lingering
 
 
-async def test_the_end_does_not_wait_for_ever() -> None:
+async def test_shutdown_wait_for_a_scrape_has_a_timeout() -> None:
     async with serve([]) as (server, _):
         await server.wait_for_scrape(timedelta(milliseconds=10))
 
 
-# Who leads
+# Leadership
 
 
 def a_cluster(*, holder: str | None, ip: str | None = LOCAL) -> Client:
-    """Return a client of a cluster with a pod, and a lease that somebody may hold."""
+    """Return a client of a cluster with a pod, and a lease with this holder, if any."""
     api = ApiServer(RealClock())
     if holder is not None:
         api.put(
@@ -178,19 +178,19 @@ def leader(client: Client, **more: Any) -> LeaderClient:
     return LeaderClient(client=client, lease=LEASE, namespace=NAMESPACE, identity="haulout-2_x", **more)
 
 
-async def test_a_follower_passes_on_what_its_leader_says() -> None:
+async def test_follower_forwards_the_answer_of_the_leader() -> None:
     async with serve([NODE]) as (_, url):
         known = leader(a_cluster(holder="haulout-1_uuid_1"), port=int(url.rpartition(":")[2]))
         async with serve(None, leader=known) as (_, follower):
             assert (await get(follower + INFO_PATH))[2] == (await get(url + INFO_PATH))[2]
 
 
-async def test_an_address_of_the_new_kind_is_written_as_urls_want_it() -> None:
+async def test_ipv6_address_of_the_leader_is_bracketed_in_the_url() -> None:
     assert await leader(a_cluster(holder="haulout-1_x", ip="fd00::1")).base_url() == "http://[fd00::1]:8080"
 
 
 @pytest.mark.parametrize(
-    ("cluster", "words"),
+    ("cluster", "expected"),
     [
         ({"holder": None}, "no replica is the leader at the moment"),
         ({"holder": "haulout-2_x"}, "this replica is becoming the leader"),
@@ -198,19 +198,19 @@ async def test_an_address_of_the_new_kind_is_written_as_urls_want_it() -> None:
         ({"holder": "haulout-1_x", "ip": None}, "pod kube-system/haulout-1, which leads, has no address"),
     ],
 )
-async def test_a_leader_that_cannot_be_found_is_told_with_the_reason(cluster: dict[str, Any], words: str) -> None:
-    with pytest.raises(HauloutError, match=words):
+async def test_missing_leader_is_reported_with_the_reason(cluster: dict[str, Any], expected: str) -> None:
+    with pytest.raises(HauloutError, match=expected):
         await leader(a_cluster(**cluster)).info()
 
 
-async def test_a_leader_that_is_gone_is_told() -> None:
+async def test_unreachable_leader_is_reported() -> None:
     with pytest.raises(ExternalError, match=f"the leader at http://{LOCAL}:1{INFO_PATH} does not answer"):
         await leader(a_cluster(holder="haulout-1_x"), port=1).info()
 
 
 @asynccontextmanager
 async def serve_handler(handler: Any) -> AsyncIterator[int]:
-    """Have something else where the leader should be."""
+    """Serve a handler at the address of the leader."""
     app = web.Application()
     app.router.add_get(INFO_PATH, handler)
     runner = web.AppRunner(app, shutdown_timeout=0, handler_cancellation=True)
@@ -223,7 +223,7 @@ async def serve_handler(handler: Any) -> AsyncIterator[int]:
         await runner.cleanup()
 
 
-async def test_a_leader_that_is_slow_silent_or_talks_too_much_does_no_harm() -> None:
+async def test_slow_oversized_and_failing_answers_of_the_leader_are_errors() -> None:
     async def silent(_: web.Request) -> web.Response:
         await asyncio.Event().wait()
         return web.Response()

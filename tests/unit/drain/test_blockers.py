@@ -1,4 +1,4 @@
-"""What stands in the way of a pod, told from what the server said."""
+"""Blockers of a pod, derived from the response of the API server."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -26,7 +26,7 @@ def by_budget(text: str) -> TooManyRequests:
 
 
 @pytest.mark.parametrize(
-    ("told", "reason", "advice"),
+    ("message", "reason", "advice"),
     [
         (
             "The disruption budget cart needs 2 healthy pods and has 2 currently",
@@ -50,14 +50,14 @@ def by_budget(text: str) -> TooManyRequests:
         ),
     ],
 )
-def test_a_budget_is_named_with_its_numbers(told: str, reason: str, advice: str) -> None:
-    blocker = refusal_blocker(a_pod(), by_budget(told))
+def test_pdb_refusal_names_the_budget_with_its_numbers(message: str, reason: str, advice: str) -> None:
+    blocker = refusal_blocker(a_pod(), by_budget(message))
     assert (blocker.kind, blocker.object) == (BlockerKind.DISRUPTION_BUDGET, "PodDisruptionBudget shop/cart")
     assert (blocker.reason, blocker.remedy) == (reason, advice)
     assert blocker.workload == "ReplicaSet shop/cart-5d9"
 
 
-def test_words_of_a_budget_that_nobody_knows_are_shown_as_they_are() -> None:
+def test_unknown_pdb_message_is_shown_as_it_is() -> None:
     blocker = refusal_blocker(a_pod(), by_budget("Come back\ntomorrow"))
     assert (blocker.kind, blocker.reason) == (BlockerKind.DISRUPTION_BUDGET, "Come back tomorrow")
 
@@ -103,14 +103,14 @@ def test_words_of_a_budget_that_nobody_knows_are_shown_as_they_are() -> None:
         (Unreachable("no answer within 30 s", sent=True), BlockerKind.API, "no answer within 30 s"),
     ],
 )
-def test_each_refusal_is_told_apart(error: Any, kind: BlockerKind, words: str) -> None:
+def test_refusal_blocker_classifies_each_eviction_error(error: Any, kind: BlockerKind, words: str) -> None:
     blocker = refusal_blocker(a_pod(), error)
     assert blocker.kind is kind
     assert words in blocker.reason
     assert blocker.pod == "shop/cart-0"
 
 
-def test_only_waiting_helps_while_a_machine_is_moved() -> None:
+def test_running_migration_counts_as_progress() -> None:
     moving = refusal_blocker(
         a_pod(), TooManyRequests('admission webhook "v" denied the request: Evacuation in progress', code=429)
     )
@@ -121,16 +121,16 @@ def test_only_waiting_helps_while_a_machine_is_moved() -> None:
 
 
 @pytest.mark.parametrize("overdue_seconds", [-30, 0, 14])
-def test_a_pod_that_is_ending_blocks_nobody_while_its_time_runs(overdue_seconds: int) -> None:
+def test_terminating_pod_within_its_grace_period_is_no_blocker(overdue_seconds: int) -> None:
     ends = NOW - timedelta(seconds=overdue_seconds)
     assert overdue_blocker(a_pod(deletionTimestamp=ends.isoformat()), node_ready=True, now=NOW) is None
 
 
-def test_a_pod_that_nobody_told_to_go_does_not_linger() -> None:
+def test_pod_without_deletion_timestamp_is_not_overdue() -> None:
     assert overdue_blocker(a_pod(), node_ready=True, now=NOW) is None
 
 
-def test_finalizers_are_named() -> None:
+def test_overdue_blocker_names_finalizers() -> None:
     pod = a_pod(deletionTimestamp="2026-01-05T08:59:00Z", finalizers=["example.dev/keep"])
     blocker = overdue_blocker(pod, node_ready=False, now=NOW)
     assert blocker is not None
@@ -139,16 +139,16 @@ def test_finalizers_are_named() -> None:
 
 
 @pytest.mark.parametrize(("node_ready", "advice"), [(True, "check the kubelet"), (False, "node n1 is not ready")])
-def test_a_kubelet_that_does_not_answer_is_named(*, node_ready: bool, advice: str) -> None:
+def test_overdue_blocker_names_a_kubelet_that_does_not_answer(*, node_ready: bool, advice: str) -> None:
     blocker = overdue_blocker(a_pod(deletionTimestamp="2026-01-05T08:59:00Z"), node_ready=node_ready, now=NOW)
     assert blocker is not None
     assert (blocker.kind, blocker.object) == (BlockerKind.KUBELET, "Node n1")
     assert advice in blocker.remedy
 
 
-def test_a_blocker_reads_well_in_one_line() -> None:
-    told = "The disruption budget cart needs 2 healthy pods and has 2 currently"
-    assert str(refusal_blocker(a_pod(), by_budget(told))) == (
+def test_blocker_is_formatted_as_one_line() -> None:
+    message = "The disruption budget cart needs 2 healthy pods and has 2 currently"
+    assert str(refusal_blocker(a_pod(), by_budget(message))) == (
         "shop/cart-0: PodDisruptionBudget shop/cart needs 2 healthy pods and has 2; "
         "run more replicas, or relax the PodDisruptionBudget"
     )

@@ -1,4 +1,4 @@
-"""Only what we did is undone, and only by the last of us."""
+"""A release undoes only the changes of Haulout, and only when the last owner releases the node."""
 
 import json
 from datetime import UTC, datetime, timedelta
@@ -61,7 +61,7 @@ def _merged(target: RawObject, patch: RawObject) -> RawObject:
     return result
 
 
-def test_a_cordon_comes_with_taints_and_labels_in_one_change() -> None:
+def test_acquire_sets_cordon_taints_and_labels_in_one_patch() -> None:
     node = a_node(taints=[FOREIGN])
     held = apply_change(node, acquire(node, "nm/a", MEDIK8S, now=NOW))
     assert held.spec.unschedulable
@@ -72,13 +72,13 @@ def test_a_cordon_comes_with_taints_and_labels_in_one_change() -> None:
     assert mark.owners["nm/a"].since == NOW
 
 
-def test_the_last_to_leave_restores_the_node() -> None:
+def test_last_owner_restores_the_node_on_release() -> None:
     node = a_node(taints=[FOREIGN])
     held = apply_change(node, acquire(node, "nm/a", MEDIK8S, now=NOW))
     assert apply_change(held, release(held, "nm/a")) == node
 
 
-def test_nothing_is_written_when_nothing_changes() -> None:
+def test_acquire_and_release_write_nothing_when_nothing_changes() -> None:
     held = apply_change(a_node(), acquire(a_node(), "nm/a", MEDIK8S, now=NOW))
     assert acquire(held, "nm/a", MEDIK8S, now=NOW + timedelta(hours=1)) is None
     assert release(held, "nm/b") is None
@@ -92,14 +92,14 @@ def test_a_node_cordoned_by_a_person_stays_cordoned() -> None:
     assert restored == node
 
 
-def test_labels_and_taints_that_were_there_before_stay() -> None:
+def test_existing_labels_and_taints_are_kept_on_release() -> None:
     node = a_node(taints=[DRAIN], labels={EXCLUDE: "maybe"})
     held = apply_change(node, acquire(node, "nm/a", MEDIK8S, now=NOW))
     assert held.metadata.labels[EXCLUDE] == "true"
     assert apply_change(held, release(held, "nm/a")) == node
 
 
-def test_a_cordon_lasts_until_its_last_owner_has_left() -> None:
+def test_cordon_lasts_until_its_last_owner_releases_it() -> None:
     other = CordonRequest(taints=(Taint(key="haulout.dev/drain", effect="NoSchedule"),))
     node = a_node()
     first = apply_change(node, acquire(node, "nm/a", MEDIK8S, now=NOW))
@@ -111,7 +111,7 @@ def test_a_cordon_lasts_until_its_last_owner_has_left() -> None:
     assert apply_change(only_b, release(only_b, "profile/b")) == node
 
 
-def test_what_two_wish_stays_for_the_second() -> None:
+def test_taint_requested_by_two_owners_stays_for_the_second() -> None:
     node = a_node()
     first = apply_change(node, acquire(node, "nm/a", MEDIK8S, now=NOW))
     both = apply_change(first, acquire(first, "nm/b", MEDIK8S, now=NOW))
@@ -120,21 +120,21 @@ def test_what_two_wish_stays_for_the_second() -> None:
     assert only_b.metadata.labels[EXCLUDE] == "true"
 
 
-def test_an_uncordon_by_others_is_undone_by_acquiring_again() -> None:
+def test_acquire_restores_a_cordon_that_others_removed() -> None:
     held = apply_change(a_node(), acquire(a_node(), "nm/a", MEDIK8S, now=NOW))
     loosened = apply_change(held, {"metadata": {"uid": "u1", "resourceVersion": "7"}, "spec": {"unschedulable": None}})
     assert not loosened.spec.unschedulable
     assert apply_change(loosened, acquire(loosened, "nm/a", MEDIK8S, now=NOW)).spec.unschedulable
 
 
-def test_a_label_that_others_changed_meanwhile_is_theirs() -> None:
+def test_label_changed_by_others_is_kept_on_release() -> None:
     held = apply_change(a_node(), acquire(a_node(), "nm/a", MEDIK8S, now=NOW))
     meta = {"uid": "u1", "resourceVersion": "7", "labels": {EXCLUDE: "false"}}
     changed = apply_change(held, {"metadata": meta})
     assert apply_change(changed, release(changed, "nm/a")).metadata.labels[EXCLUDE] == "false"
 
 
-def test_taints_that_came_meanwhile_stay() -> None:
+def test_taints_added_meanwhile_are_kept_on_release() -> None:
     held = apply_change(a_node(), acquire(a_node(), "nm/a", MEDIK8S, now=NOW))
     tainted = a_node(unschedulable=True, taints=[*held.spec.taints, FOREIGN], labels=held.metadata.labels)
     tainted = msgspec.structs.replace(tainted, metadata=held.metadata)
@@ -142,7 +142,7 @@ def test_taints_that_came_meanwhile_stay() -> None:
 
 
 @pytest.mark.parametrize("raw", ["", "{", "[]", '{"owners": 7}'])
-def test_a_mark_that_somebody_wrote_over_is_reported(raw: str) -> None:
+def test_overwritten_cordon_annotation_is_reported_as_invalid(raw: str) -> None:
     node = apply_change(
         a_node(), {"metadata": {"uid": "u1", "resourceVersion": "7", "annotations": {CORDON_ANNOTATION: raw}}}
     )
@@ -151,7 +151,7 @@ def test_a_mark_that_somebody_wrote_over_is_reported(raw: str) -> None:
 
 
 _taints = st.lists(st.sampled_from([DRAIN, UNSCHEDULABLE, FOREIGN]), unique=True, max_size=3)
-_wishes = st.builds(
+_requests = st.builds(
     lambda taints, labels: CordonRequest(taints=tuple(taints), labels=labels),
     _taints,
     st.dictionaries(st.sampled_from(["zone", "x"]), st.sampled_from(["a", "b"]), max_size=2),
@@ -161,23 +161,23 @@ _wishes = st.builds(
 @given(
     unschedulable=st.booleans(),
     taints=_taints,
-    wishes=st.lists(_wishes, min_size=1, max_size=3),
+    requests=st.lists(_requests, min_size=1, max_size=3),
     order=st.randoms(use_true_random=False),
 )
-def test_whoever_comes_and_goes_in_whatever_order_the_node_is_as_before(
-    *, unschedulable: bool, taints: list[Taint], wishes: list[CordonRequest], order: Any
+def test_node_is_as_before_after_all_owners_released_it_in_any_order(
+    *, unschedulable: bool, taints: list[Taint], requests: list[CordonRequest], order: Any
 ) -> None:
-    # Owners agree about a label's value: two that do not would write over each other for ever.
-    agreed = {key: value for each in wishes for key, value in each.labels.items()}
-    # Kubernetes' own taint comes and goes with the cordon; a cordon with the taint of NodeMaintenances is ours.
+    # Owners request equal label values: otherwise they would overwrite each other for ever.
+    agreed = {key: value for each in requests for key, value in each.labels.items()}
+    # Kubernetes sets and removes its own taint with the cordon; the drain taint marks the cordon of a NodeMaintenance.
     foreign = [it for it in taints if it != (DRAIN if unschedulable else UNSCHEDULABLE)]
     before = a_node(unschedulable=unschedulable, taints=foreign)
     node = before
-    for number, each in enumerate(wishes):
-        wish = CordonRequest(taints=each.taints, labels={key: agreed[key] for key in each.labels})
-        node = apply_change(node, acquire(node, f"owner/{number}", wish, now=NOW))
+    for number, each in enumerate(requests):
+        request = CordonRequest(taints=each.taints, labels={key: agreed[key] for key in each.labels})
+        node = apply_change(node, acquire(node, f"owner/{number}", request, now=NOW))
         assert node.spec.unschedulable
-    leaving = list(range(len(wishes)))
+    leaving = list(range(len(requests)))
     order.shuffle(leaving)
     for number in leaving:
         assert node.spec.unschedulable
@@ -187,10 +187,10 @@ def test_whoever_comes_and_goes_in_whatever_order_the_node_is_as_before(
     assert set(map(str, node.spec.taints)) == set(map(str, before.spec.taints))
 
 
-# What people do by hand
+# Manual cordons
 
 
-def test_by_hand_a_node_that_nobody_holds_is_cordoned_as_kubectl_does_it() -> None:
+def test_cordon_by_hand_behaves_like_kubectl_on_a_node_without_owners() -> None:
     node = a_node(taints=[FOREIGN])
     cordoned = apply_change(node, cordon_by_hand(node))
     assert cordoned.spec.unschedulable
@@ -200,7 +200,7 @@ def test_by_hand_a_node_that_nobody_holds_is_cordoned_as_kubectl_does_it() -> No
     assert uncordon_by_hand(node) is None
 
 
-def test_who_cordons_a_node_that_is_held_finds_it_cordoned_afterwards() -> None:
+def test_node_cordoned_by_hand_while_held_stays_cordoned_after_release() -> None:
     held = apply_change(a_node(), acquire(a_node(), "nm/a", MEDIK8S, now=NOW))
     cordoned = apply_change(held, cordon_by_hand(held))
     assert list((cordon_of(cordoned) or Cordon()).owners) == ["nm/a"]
@@ -208,7 +208,7 @@ def test_who_cordons_a_node_that_is_held_finds_it_cordoned_afterwards() -> None:
     assert released == a_node(unschedulable=True)
 
 
-def test_a_cordon_by_hand_that_is_taken_back_leaves_the_node_to_those_who_hold_it() -> None:
+def test_uncordon_by_hand_keeps_the_cordon_of_owners() -> None:
     node = a_node(unschedulable=True)
     held = apply_change(node, acquire(node, "nm/a", MEDIK8S, now=NOW))
     taken_back = apply_change(held, uncordon_by_hand(held))
@@ -217,7 +217,7 @@ def test_a_cordon_by_hand_that_is_taken_back_leaves_the_node_to_those_who_hold_i
     assert apply_change(taken_back, release(taken_back, "nm/a")) == a_node()
 
 
-def test_owners_that_are_no_more_can_be_let_go_for() -> None:
+def test_uncordon_by_hand_releases_owners_that_no_longer_exist() -> None:
     node = a_node(unschedulable=True, taints=[FOREIGN])
     one = apply_change(node, acquire(node, "nm/a", MEDIK8S, now=NOW))
     two = apply_change(one, acquire(one, "nm/b", CordonRequest(labels={"b": "1"}), now=NOW))
@@ -228,7 +228,7 @@ def test_owners_that_are_no_more_can_be_let_go_for() -> None:
     assert apply_change(two, uncordon_by_hand(two, without=["nm/a", "nm/b", "nm/c"])) == a_node(taints=[FOREIGN])
 
 
-def test_a_mark_that_nobody_can_read_can_be_forgotten() -> None:
+def test_clear_cordon_removes_an_unreadable_cordon_annotation() -> None:
     node = a_node(unschedulable=True, taints=[DRAIN])
     broken = msgspec.structs.replace(
         node, metadata=msgspec.structs.replace(node.metadata, annotations={CORDON_ANNOTATION: "?", "mine": "1"})
@@ -241,18 +241,18 @@ def test_a_mark_that_nobody_can_read_can_be_forgotten() -> None:
     assert forgotten.spec.taints == (DRAIN,)
 
 
-# What another operator did
+# Cordons of another operator
 
 
-def test_what_another_operator_did_in_our_name_is_adopted_and_goes_with_us() -> None:
+def test_cordon_of_another_operator_is_adopted_and_released() -> None:
     node = a_node(unschedulable=True, taints=[UNSCHEDULABLE, DRAIN, FOREIGN], labels={EXCLUDE: "true"})
     held = apply_change(node, acquire(node, "nm/a", MEDIK8S, now=NOW, adopting=True))
-    assert (held.spec, held.metadata.labels) == (node.spec, node.metadata.labels), "only the mark is new"
+    assert (held.spec, held.metadata.labels) == (node.spec, node.metadata.labels), "only the annotation is new"
     free = apply_change(held, release(held, "nm/a"))
     assert free == a_node(taints=[FOREIGN])
 
 
-def test_adopting_completes_what_is_only_half_there() -> None:
+def test_adopting_completes_a_partial_cordon() -> None:
     node = a_node(taints=[DRAIN])
     held = apply_change(node, acquire(node, "nm/a", MEDIK8S, now=NOW, adopting=True))
     assert held.spec.unschedulable
@@ -260,7 +260,7 @@ def test_adopting_completes_what_is_only_half_there() -> None:
     assert apply_change(held, release(held, "nm/a")) == a_node()
 
 
-def test_a_node_with_a_mark_is_not_adopted_again() -> None:
+def test_node_with_a_cordon_annotation_is_not_adopted_again() -> None:
     node = a_node(unschedulable=True)
     held = apply_change(node, acquire(node, "nm/a", MEDIK8S, now=NOW))
     both = apply_change(held, acquire(held, "nm/b", MEDIK8S, now=NOW, adopting=True))
@@ -268,8 +268,8 @@ def test_a_node_with_a_mark_is_not_adopted_again() -> None:
     assert apply_change(alone, release(alone, "nm/b")) == node, "it was cordoned before"
 
 
-def test_while_another_holds_a_node_the_taint_of_kubernetes_itself_stays() -> None:
-    """It would come back at once: two who took turns with it wrote the node thousands of times a second."""
+def test_unschedulable_taint_stays_while_another_owner_holds_the_node() -> None:
+    """Kubernetes would restore the taint at once, so two owners would patch the node in a hot loop."""
     node = a_node()
     one = apply_change(node, acquire(node, "nm/a", MEDIK8S, now=NOW))
     two = apply_change(one, acquire(one, "profile/os", CordonRequest(), now=NOW))
@@ -279,18 +279,18 @@ def test_while_another_holds_a_node_the_taint_of_kubernetes_itself_stays() -> No
     assert apply_change(left, release(left, "profile/os")) == node
 
 
-# What people do to our annotations
+# Edited cordon annotations
 
 
 def edited(node: Node, *, spec: RawObject | None = None, **annotations: str | None) -> Node:
-    """Return a node after somebody edited it: `mark` and `backup` are our annotations."""
+    """Return a node after a user edited it: `mark` and `backup` are the cordon annotations."""
     keys = {"mark": CORDON_ANNOTATION, "backup": CORDON_BACKUP_ANNOTATION}
     metadata = {"uid": "u1", "resourceVersion": "7", "annotations": {keys[it]: annotations[it] for it in annotations}}
     return apply_change(node, {"metadata": metadata, "spec": spec or {}})
 
 
 def cordon_annotation(**fields: Any) -> str:
-    """Return the text of a mark, with these members in place of what belongs there."""
+    """Return the text of a cordon annotation with these fields replaced."""
     owners = {"nm/a": {"since": "2026-01-05T09:00:00Z", "wishes": msgspec.to_builtins(MEDIK8S)}}
     return json.dumps({"owners": owners} | fields)
 
@@ -301,9 +301,7 @@ WAS_CORDONED = pytest.mark.parametrize("was_cordoned", [False, True])
 
 @LOST
 @WAS_CORDONED
-def test_a_node_whose_mark_was_removed_or_overwritten_is_as_before_in_the_end(
-    *, mark: str | None, was_cordoned: bool
-) -> None:
+def test_node_with_a_lost_cordon_annotation_is_restored_on_release(*, mark: str | None, was_cordoned: bool) -> None:
     node = a_node(unschedulable=was_cordoned, taints=[UNSCHEDULABLE] if was_cordoned else [])
     held = apply_change(node, acquire(node, "nm/a", MEDIK8S, now=NOW))
     tampered = edited(held, mark=mark)
@@ -311,11 +309,11 @@ def test_a_node_whose_mark_was_removed_or_overwritten_is_as_before_in_the_end(
     restored = apply_change(tampered, acquire(tampered, "nm/a", MEDIK8S, now=NOW + timedelta(hours=1)))
     assert restored == held
     assert apply_change(tampered, repair(tampered, ["nm/a"])) == held
-    assert repair(tampered, ["nm/b"]) is None, "it is not theirs"
+    assert repair(tampered, ["nm/b"]) is None, "nm/b is no owner"
 
 
 @LOST
-def test_all_owners_of_a_lost_mark_are_still_owners(mark: str | None) -> None:
+def test_lost_cordon_annotation_keeps_all_owners(mark: str | None) -> None:
     node = a_node()
     one = apply_change(node, acquire(node, "nm/a", MEDIK8S, now=NOW))
     two = apply_change(one, acquire(one, "profile/b", CordonRequest(), now=NOW))
@@ -327,7 +325,7 @@ def test_all_owners_of_a_lost_mark_are_still_owners(mark: str | None) -> None:
 
 
 @pytest.mark.parametrize("backup", [None, "{}", "?"])
-def test_a_lost_backup_is_written_again(backup: str | None) -> None:
+def test_lost_cordon_backup_is_written_again(backup: str | None) -> None:
     node = a_node()
     held = apply_change(node, acquire(node, "nm/a", MEDIK8S, now=NOW))
     tampered = edited(held, backup=backup)
@@ -337,7 +335,7 @@ def test_a_lost_backup_is_written_again(backup: str | None) -> None:
 
 @LOST
 @WAS_CORDONED
-def test_an_owner_with_a_copy_of_its_own_needs_no_annotation(*, mark: str | None, was_cordoned: bool) -> None:
+def test_owner_with_its_own_copy_needs_no_annotation(*, mark: str | None, was_cordoned: bool) -> None:
     node = a_node(unschedulable=was_cordoned, taints=[FOREIGN])
     copy = state_before(node, MEDIK8S)
     held = apply_change(node, acquire(node, "nm/a", MEDIK8S, now=NOW))
@@ -347,7 +345,7 @@ def test_an_owner_with_a_copy_of_its_own_needs_no_annotation(*, mark: str | None
     assert restored == held
 
 
-def test_a_node_that_was_also_uncordoned_is_schedulable_afterwards_whatever_the_copy_says() -> None:
+def test_node_that_was_also_uncordoned_is_schedulable_after_release_despite_the_copy() -> None:
     node = a_node(unschedulable=True)
     copy = state_before(node, MEDIK8S)
     held = apply_change(node, acquire(node, "nm/a", MEDIK8S, now=NOW))
@@ -357,7 +355,7 @@ def test_a_node_that_was_also_uncordoned_is_schedulable_afterwards_whatever_the_
     assert apply_change(again, release(again, "nm/a")) == a_node()
 
 
-def test_an_owner_that_was_edited_out_of_the_mark_leaves_nothing_behind() -> None:
+def test_owner_edited_out_of_the_annotation_leaves_nothing_behind_on_release() -> None:
     node = a_node()
     copy = state_before(node, MEDIK8S)
     one = apply_change(node, acquire(node, "nm/a", MEDIK8S, now=NOW))
@@ -370,7 +368,7 @@ def test_an_owner_that_was_edited_out_of_the_mark_leaves_nothing_behind() -> Non
     assert not apply_change(left, release(left, "profile/b")).spec.unschedulable
 
 
-def test_an_owner_is_written_back_into_the_mark_from_the_backup() -> None:
+def test_owner_is_restored_in_the_annotation_from_the_backup() -> None:
     one = apply_change(a_node(), acquire(a_node(), "nm/a", MEDIK8S, now=NOW))
     two = apply_change(one, acquire(one, "profile/b", CordonRequest(), now=NOW))
     tampered = edited(two, mark=cordon_annotation())
@@ -388,7 +386,7 @@ def test_an_owner_is_written_back_into_the_mark_from_the_backup() -> None:
         cordon_annotation(before={"taints": {"medik8s.io/drain:NoSchedule": True}}),
     ],
 )
-def test_an_edited_before_makes_nothing_of_ours_stay(mark: str) -> None:
+def test_edited_state_before_the_cordon_does_not_keep_own_taints(mark: str) -> None:
     node = a_node()
     held = apply_change(node, acquire(node, "nm/a", MEDIK8S, now=NOW))
     tampered = edited(held, mark=mark)
@@ -397,7 +395,7 @@ def test_an_edited_before_makes_nothing_of_ours_stay(mark: str) -> None:
     assert apply_change(tampered, release(tampered, "nm/a")) == node
 
 
-def test_a_person_may_edit_that_the_node_was_cordoned_before() -> None:
+def test_user_may_edit_the_annotation_so_that_the_node_stays_cordoned() -> None:
     node = a_node()
     held = apply_change(node, acquire(node, "nm/a", MEDIK8S, now=NOW))
     tampered = edited(held, mark=cordon_annotation(before={"unschedulable": True}))
@@ -406,35 +404,35 @@ def test_a_person_may_edit_that_the_node_was_cordoned_before() -> None:
     assert DRAIN not in left.spec.taints
 
 
-def test_wishes_edited_out_of_the_mark_go_with_their_owner() -> None:
+def test_requests_edited_out_of_the_annotation_are_undone_on_release() -> None:
     node = a_node()
     held = apply_change(node, acquire(node, "nm/a", MEDIK8S, now=NOW))
     tampered = edited(held, mark=cordon_annotation(owners={"nm/a": {"since": "2026-01-05T09:00:00Z"}}))
     assert apply_change(tampered, release(tampered, "nm/a", requested=MEDIK8S)) == node
 
 
-def test_a_cordon_with_a_taint_of_ours_is_never_how_a_node_was_before() -> None:
-    """Without mark, backup and copy, the taint tells that the cordon beside it was made for a NodeMaintenance."""
+def test_cordon_with_a_drain_taint_is_not_taken_for_the_state_before() -> None:
+    """Without annotation, backup and copy, the taint shows that the cordon belongs to a NodeMaintenance."""
     node = a_node(unschedulable=True, taints=[UNSCHEDULABLE, DRAIN, FOREIGN], labels={EXCLUDE: "true"})
     held = apply_change(node, acquire(node, "nm/a", MEDIK8S, now=NOW))
     assert apply_change(held, release(held, "nm/a")) == a_node(taints=[FOREIGN])
 
 
-def test_the_taint_of_another_operator_does_not_make_its_cordon_that_of_a_profile() -> None:
+def test_taint_of_another_operator_does_not_make_its_cordon_that_of_a_profile() -> None:
     node = a_node(unschedulable=True, taints=[DRAIN])
     held = apply_change(node, acquire(node, "profile/os", CordonRequest(), now=NOW))
     assert apply_change(held, release(held, "profile/os")) == node
 
 
-def test_a_mark_of_an_earlier_version_counts_without_a_backup() -> None:
+def test_annotation_of_an_earlier_version_is_valid_without_a_backup() -> None:
     node = a_node()
     held = edited(apply_change(node, acquire(node, "nm/a", MEDIK8S, now=NOW)), backup=None)
     assert list((cordon_of(held) or Cordon()).owners) == ["nm/a"]
     assert apply_change(held, release(held, "nm/a")) == node
 
 
-def test_a_backup_that_an_earlier_version_left_behind_holds_nothing() -> None:
-    """It removes the mark and uncordons the node, and knows of no backup."""
+def test_backup_left_by_an_earlier_version_holds_no_node() -> None:
+    """The earlier version removes the annotation and uncordons the node, but ignores the backup."""
     held = apply_change(a_node(), acquire(a_node(), "nm/a", MEDIK8S, now=NOW))
     free = edited(held, spec={"unschedulable": None, "taints": None}, mark=None)
     assert cordon_of(free) is None
@@ -443,7 +441,7 @@ def test_a_backup_that_an_earlier_version_left_behind_holds_nothing() -> None:
 
 
 @pytest.mark.parametrize("is_cordoned_again", [True, False])
-def test_a_node_that_a_person_uncordons_while_it_is_held_is_schedulable_afterwards(*, is_cordoned_again: bool) -> None:
+def test_node_uncordoned_by_a_user_while_held_is_schedulable_after_release(*, is_cordoned_again: bool) -> None:
     node = a_node(unschedulable=True)
     held = apply_change(node, acquire(node, "nm/a", MEDIK8S, now=NOW))
     loosened = edited(held, spec={"unschedulable": None})
@@ -453,7 +451,7 @@ def test_a_node_that_a_person_uncordons_while_it_is_held_is_schedulable_afterwar
     assert apply_change(loosened, release(loosened, "nm/a")) == a_node()
 
 
-def test_what_somebody_changed_is_told() -> None:
+def test_describe_tampering_lists_what_others_changed() -> None:
     held = apply_change(a_node(), acquire(a_node(), "nm/a", MEDIK8S, now=NOW))
     assert describe_tampering(held, MEDIK8S) == []
     assert describe_tampering(edited(held, mark=None), MEDIK8S) == ["annotation haulout.dev/cordon was removed"]

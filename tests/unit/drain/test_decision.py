@@ -1,4 +1,4 @@
-"""What a drain does next, decided from what it sees."""
+"""The decision of a drain: its next actions from one observation."""
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -76,7 +76,7 @@ def refuse(memory: TrackedDrain, pod: Pod, error: KubeError, *, at: datetime = N
 PODS = tuple(a_pod(f"cart-{number}") for number in range(5))
 
 
-def test_all_pods_are_asked_at_once_up_to_the_limit() -> None:
+def test_all_pods_are_evicted_at_once_up_to_the_parallel_limit() -> None:
     assert requested_pods(decide_for(*PODS)) == [(EscalationStep.EVICT, pod.name) for pod in PODS]
     few = decide_for(*PODS, policy=replace(NMO, parallel=2))
     assert requested_pods(few) == [("evict", "cart-0"), ("evict", "cart-1")]
@@ -86,7 +86,7 @@ def test_all_pods_are_asked_at_once_up_to_the_limit() -> None:
     assert requested_pods(decide_for(*PODS, memory=memory, policy=replace(NMO, parallel=2))) == [("evict", "cart-2")]
 
 
-def test_pods_that_may_need_longest_to_end_are_asked_first() -> None:
+def test_pods_with_the_longest_grace_period_are_evicted_first() -> None:
     slow = msgspec.structs.replace(
         PODS[3], spec=msgspec.structs.replace(PODS[3].spec, termination_grace_period_seconds=600)
     )
@@ -94,8 +94,8 @@ def test_pods_that_may_need_longest_to_end_are_asked_first() -> None:
     assert requested_pods(plan) == [("evict", "cart-3"), ("evict", "cart-0")]
 
 
-def test_pods_that_are_scheduled_as_a_group_leave_with_the_last_of_them() -> None:
-    """Whoever of a gang is left alone has nothing to do; those of another gang, or of none, do not wait for it."""
+def test_pods_of_a_scheduling_group_leave_with_the_last_of_their_group() -> None:
+    """Pods of a scheduling group work only together; pods of other groups, or of none, do not wait for them."""
     gang = {"podGroupName": "train"}
 
     def member(name: str, priority: int, group: dict[str, str] | None = gang) -> Pod:
@@ -108,7 +108,7 @@ def test_pods_that_are_scheduled_as_a_group_leave_with_the_last_of_them() -> Non
     pods = (single, member("a", 0), member("b", 10), other)
     by_priority = replace(NMO, order=DrainOrder(by_priority=True))
     assert requested_pods(decide_for(*pods)) == [("evict", pod.name) for pod in pods], (
-        "without an order all leave at once"
+        "without an order all are evicted at once"
     )
     assert requested_pods(decide_for(*pods, policy=by_priority)) == [("evict", "single")]
     assert requested_pods(decide_for(*pods[1:], policy=by_priority)) == [("evict", "other")]
@@ -128,15 +128,15 @@ DAEMONS: dict[str, Any] = {
 }
 
 
-def test_pods_of_daemon_sets_leave_when_all_others_have_and_would_not_come_back() -> None:
+def test_daemon_set_pods_leave_last_unless_they_would_be_recreated() -> None:
     plan = decide_for(LOGS, CNI, PODS[0], policy=LAST, **DAEMONS)
     assert requested_pods(plan) == [("evict", "cart-0")]
     assert {it.pod: it.message for it in plan.progress.pods} == {
         "shop/logs": "waiting for earlier pods to leave: order 0",
         "shop/cart-0": "is being evicted",
     }
-    stays = "ignoring DaemonSet-managed Pods that tolerate all taints of the node and would come back: shop/cni"
-    assert plan.progress.warning == stays
+    warning = "ignoring DaemonSet-managed Pods that tolerate all taints of the node and would come back: shop/cni"
+    assert plan.progress.warning == warning
     going = leaving(PODS[0], at=NOW)
     assert requested_pods(decide_for(LOGS, CNI, going, policy=LAST, memory=plan.state, **DAEMONS)) == []
     alone = decide_for(LOGS, CNI, policy=LAST, memory=plan.state, **DAEMONS)
@@ -144,7 +144,7 @@ def test_pods_of_daemon_sets_leave_when_all_others_have_and_would_not_come_back(
     assert decide_for(CNI, policy=LAST, memory=alone.state, **DAEMONS).result is OutcomeResult.DRAINED
 
 
-def test_without_that_order_no_pod_of_a_daemon_set_leaves_and_the_node_is_not_asked_for() -> None:
+def test_daemon_set_pods_stay_without_daemon_sets_last_and_the_node_is_not_looked_up() -> None:
     plan = decide_for(LOGS, CNI, daemon_sets=DAEMONS["daemon_sets"])
     assert (plan.result, plan.lookups) == (OutcomeResult.DRAINED, ())
     assert plan.progress.warning == "ignoring DaemonSet-managed Pods: shop/logs, shop/cni"
@@ -158,9 +158,9 @@ def test_without_that_order_no_pod_of_a_daemon_set_leaves_and_the_node_is_not_as
         (Taint(key="node.kubernetes.io/network-unavailable", effect="NoSchedule"),),
         (Taint(key="soft", effect="PreferNoSchedule"),),
     ],
-    ids=["none", "the cordon", "one that comes and goes", "one that nobody must keep to"],
+    ids=["none", "the unschedulable taint", "a taint that is set and removed", "a PreferNoSchedule taint"],
 )
-def test_a_pod_of_a_daemon_set_stays_if_no_taint_keeps_it_from_coming_back(taints: tuple[Taint, ...]) -> None:
+def test_daemon_set_pod_stays_if_no_lasting_taint_prevents_its_return(taints: tuple[Taint, ...]) -> None:
     plan = decide_for(LOGS, policy=LAST, **DAEMONS | {"taints": taints})
     assert (plan.result, requested_pods(plan)) == (OutcomeResult.DRAINED, [])
 
@@ -178,13 +178,13 @@ def test_a_pod_of_a_daemon_set_stays_if_no_taint_keeps_it_from_coming_back(taint
         ({"key": "other", "operator": "Exists"}, False),
     ],
 )
-def test_tolerations_count_as_for_the_scheduler(toleration: dict[str, str], comes_back: bool) -> None:  # noqa: FBT001 - what is expected
+def test_tolerations_match_taints_like_in_the_scheduler(toleration: dict[str, str], comes_back: bool) -> None:  # noqa: FBT001 - what is expected
     answer = DaemonSetInfo(tolerations=(msgspec.convert(toleration, Toleration),))
     plan = decide_for(LOGS, policy=LAST, **DAEMONS | {"daemon_sets": {"shop/logs": answer}})
     assert (requested_pods(plan) == []) is comes_back
 
 
-def test_the_node_is_asked_for_its_taints_and_once_more_before_daemons_leave() -> None:
+def test_node_is_looked_up_for_its_taints_and_again_before_daemon_set_pods_leave() -> None:
     known = DAEMONS | {"taints": None, "node_ready": None}
     first = decide_for(LOGS, PODS[0], policy=LAST, **known)
     assert (first.lookups, requested_pods(first)) == ((LookupRequest("node", "n1"),), [])
@@ -197,21 +197,21 @@ def test_the_node_is_asked_for_its_taints_and_once_more_before_daemons_leave() -
     assert [it.blocker.kind for it in unknown.progress.blockers] == [BlockerKind.API]
 
 
-def test_daemons_that_would_come_back_forbid_the_drain_where_kubectl_says_so() -> None:
+def test_daemon_set_pods_that_would_return_refuse_the_drain_as_in_kubectl() -> None:
     kubectl = DrainPolicy(filters=PodFilters(force=True), order=DrainOrder(daemon_sets_last=True))
     assert decide_for(CNI, PODS[0], policy=kubectl, **DAEMONS).result is OutcomeResult.REFUSED
     assert requested_pods(decide_for(LOGS, PODS[0], policy=kubectl, **DAEMONS)) == [("evict", "cart-0")]
 
 
-def test_rules_keep_daemons_and_nobody_waits_for_them_to_complete() -> None:
+def test_drain_rules_keep_daemon_set_pods_without_waiting_for_completion() -> None:
     for behavior in (Behavior.SKIP, Behavior.WAIT_COMPLETED):
         rule = DrainRule(name="keep", pods=parse("app=logs"), behavior=behavior, wait_completed_timeout=SECOND)
         plan = decide_for(LOGS, policy=replace(LAST, rules=(rule,)), at=NOW + MINUTE, **DAEMONS)
         assert (plan.result, plan.progress.warning) == (OutcomeResult.DRAINED, "skipping Pods by rule keep: shop/logs")
 
 
-def test_what_only_calls_itself_a_daemon_set_stays_spared() -> None:
-    """As by default in profiles, which may not read such sets."""
+def test_pods_of_other_kinds_named_daemon_set_stay() -> None:
+    """Like the default of profiles, which have no permission to read such sets."""
     smc = replace(DrainPolicy.like_smc(), order=DrainOrder(daemon_sets_last=True))
     kruise = a_pod("kruise", owner="apps.kruise.io/v1alpha1 DaemonSet", app="kruise")
     assert requested_pods(decide_for(LOGS, CNI, kruise, policy=smc, **DAEMONS)) == [("evict", "logs")]
@@ -219,12 +219,12 @@ def test_what_only_calls_itself_a_daemon_set_stays_spared() -> None:
     assert decide_for(done, policy=smc, **DAEMONS).result is OutcomeResult.DRAINED
 
 
-def test_nothing_to_leave_is_an_end_that_is_yet_to_be_confirmed() -> None:
+def test_node_without_pods_is_drained() -> None:
     plan = decide_for()
     assert (plan.result, plan.progress.percent) == (OutcomeResult.DRAINED, 0)
 
 
-def test_a_pod_that_was_told_to_go_is_not_asked_again() -> None:
+def test_accepted_eviction_is_not_requested_again() -> None:
     memory = record_attempts(decide_for(PODS[0])).record_accepted("uid-cart-0", at=NOW)
     plan = decide_for(PODS[0], memory=memory, at=NOW + SECOND)
     assert (plan.actions, plan.progress.leaving, plan.result) == ((), 1, None)
@@ -234,7 +234,7 @@ def test_a_pod_that_was_told_to_go_is_not_asked_again() -> None:
     assert decide_for(memory=plan.state, at=NOW + 3 * SECOND).result is OutcomeResult.DRAINED
 
 
-def test_what_was_accepted_without_effect_is_verified_and_then_asked_for_again() -> None:
+def test_accepted_eviction_without_effect_is_verified_and_requested_again() -> None:
     memory = record_attempts(decide_for(PODS[0])).record_accepted("uid-cart-0", at=NOW)
     plan = decide_for(PODS[0], memory=memory, at=NOW)
     assert (plan.needs_list, plan.requeue_at) == (False, NOW + 10 * SECOND)
@@ -244,7 +244,7 @@ def test_what_was_accepted_without_effect_is_verified_and_then_asked_for_again()
     assert requested_pods(decide_for(PODS[0], memory=memory, at=NOW + 11 * SECOND)) == [("evict", "cart-0")]
 
 
-def test_a_pod_of_which_the_server_knows_nothing_is_verified_at_once() -> None:
+def test_pod_that_the_server_does_not_find_is_verified_at_once() -> None:
     memory = record_attempts(decide_for(PODS[0])).record_not_found("uid-cart-0", at=NOW, wait=5 * SECOND)
     plan = decide_for(PODS[0], memory=memory)
     assert (plan.needs_list, plan.actions) == (True, ())
@@ -253,10 +253,10 @@ def test_a_pod_of_which_the_server_knows_nothing_is_verified_at_once() -> None:
     assert (plan.needs_list, plan.actions, plan.requeue_at) == (False, (), NOW + 5 * SECOND)
 
 
-# Who is asked again, and when
+# Retries
 
 
-def test_of_pods_behind_one_budget_one_is_asked_at_a_time_and_each_has_its_turn() -> None:
+def test_pods_behind_one_pdb_are_tried_one_at_a_time_in_turn() -> None:
     memory = record_attempts(decide_for(*PODS[:3]))
     for pod in PODS[:3]:
         memory = refuse(memory, pod, by_budget())
@@ -273,7 +273,7 @@ def test_of_pods_behind_one_budget_one_is_asked_at_a_time_and_each_has_its_turn(
     assert len({pod.name for pod in turns}) == 5
 
 
-def test_when_one_gets_past_the_budget_the_next_is_asked_at_once() -> None:
+def test_next_pod_is_evicted_at_once_when_one_passes_the_pdb() -> None:
     memory = record_attempts(decide_for(*PODS[:2]))
     for pod in PODS[:2]:
         memory = refuse(memory, pod, by_budget())
@@ -284,14 +284,14 @@ def test_when_one_gets_past_the_budget_the_next_is_asked_at_once() -> None:
     assert requested_pods(decide_for(*PODS[:2], memory=memory, at=later)) == [("evict", "cart-1")]
 
 
-def test_a_budget_that_has_room_is_used_without_waiting() -> None:
+def test_retry_now_evicts_at_once_when_the_pdb_allows_it() -> None:
     memory = refuse(record_attempts(decide_for(PODS[0])), PODS[0], by_budget())
     assert requested_pods(decide_for(PODS[0], memory=memory, at=NOW + SECOND)) == []
     memory = memory.retry_now("PodDisruptionBudget shop/", at=NOW + SECOND)
     assert requested_pods(decide_for(PODS[0], memory=memory, at=NOW + SECOND)) == [("evict", "cart-0")]
 
 
-def test_pods_of_one_owner_wait_for_the_one_that_its_budget_refused() -> None:
+def test_pods_of_one_owner_wait_for_the_pod_its_pdb_refused() -> None:
     policy = replace(NMO, parallel=1)
     memory = refuse(record_attempts(decide_for(*PODS, policy=policy)), PODS[0], by_budget())
     other = a_pod("web-0", app="web")
@@ -311,7 +311,7 @@ def test_pods_of_one_owner_wait_for_the_one_that_its_budget_refused() -> None:
         (Forbidden('admission webhook "w" denied the request: no', code=403), False),
     ],
 )
-def test_pods_share_a_pace_where_the_next_would_fare_no_better(error: KubeError, *, shared: bool) -> None:
+def test_pods_share_a_backoff_when_the_next_request_would_fail_the_same_way(error: KubeError, *, shared: bool) -> None:
     memory = record_attempts(decide_for(*PODS[:2]))
     for pod in PODS[:2]:
         memory = refuse(memory, pod, error)
@@ -331,7 +331,7 @@ def test_refusals_at_the_same_time_count_as_one() -> None:
     assert pdb_of_retry_key(retry_key_of(memory.tracked_pods[PODS[0].uid])) == "PodDisruptionBudget shop/cart"
 
 
-def test_a_blocker_keeps_its_beginning_until_another_takes_its_place() -> None:
+def test_blocker_keeps_its_start_time_until_another_blocker_replaces_it() -> None:
     memory = refuse(record_attempts(decide_for(PODS[0])), PODS[0], by_budget())
     later = NOW + MINUTE
     memory = refuse(
@@ -342,12 +342,12 @@ def test_a_blocker_keeps_its_beginning_until_another_takes_its_place() -> None:
     assert decide_for(PODS[0], memory=memory, at=later).progress.blockers[0].since == later
 
 
-# How far it goes
+# Escalation
 
 LADDER = replace(NMO, eviction_timeout=10 * MINUTE, force_delete=True, deletion_timeout=5 * MINUTE, timeout=60 * MINUTE)
 
 
-def test_a_pod_that_is_refused_for_too_long_is_deleted() -> None:
+def test_pod_refused_beyond_the_eviction_timeout_is_deleted() -> None:
     plan = decide_for(PODS[0], policy=LADDER)
     memory = refuse(record_attempts(plan), PODS[0], by_budget())
     plan = decide_for(PODS[0], memory=memory, policy=LADDER, at=NOW + SECOND)
@@ -356,7 +356,7 @@ def test_a_pod_that_is_refused_for_too_long_is_deleted() -> None:
     assert [(it.step, it.grace) for it in plan.actions] == [(EscalationStep.DELETE, None)]
 
 
-def test_nobody_is_deleted_who_was_not_asked_first() -> None:
+def test_pod_is_evicted_before_it_is_deleted() -> None:
     hasty = replace(LADDER, timeout=16 * MINUTE, grace_period=30 * MINUTE)
     plan = decide_for(PODS[0], policy=hasty)
     assert requested_pods(plan) == [("evict", "cart-0")]
@@ -364,7 +364,7 @@ def test_nobody_is_deleted_who_was_not_asked_first() -> None:
     assert requested_pods(decide_for(PODS[0], memory=memory, policy=hasty)) == [("delete", "cart-0")]
 
 
-def test_a_deletion_that_is_refused_has_its_own_pace() -> None:
+def test_refused_deletion_has_its_own_backoff() -> None:
     memory = refuse(record_attempts(decide_for(PODS[0], policy=LADDER)), PODS[0], by_budget())
     late = NOW + 10 * MINUTE
     memory = record_attempts(decide_for(PODS[0], memory=memory, policy=LADDER, at=late), at=late)
@@ -375,7 +375,7 @@ def test_a_deletion_that_is_refused_has_its_own_pace() -> None:
     ]
 
 
-def test_a_pod_that_does_not_end_is_killed_once() -> None:
+def test_pod_that_does_not_terminate_is_force_deleted_once() -> None:
     pod = leaving(PODS[0], at=NOW, grace=30)
     assert decide_for(pod, policy=LADDER, at=NOW + 5 * MINUTE).actions == ()
     late = NOW + 5 * MINUTE + SECOND
@@ -385,7 +385,7 @@ def test_a_pod_that_does_not_end_is_killed_once() -> None:
     assert decide_for(pod, memory=memory, policy=LADDER, at=late + MINUTE).actions == ()
 
 
-def test_a_kill_that_is_refused_is_tried_again_after_a_while() -> None:
+def test_refused_force_deletion_is_retried_after_a_backoff() -> None:
     pod, late = leaving(PODS[0], at=NOW), NOW + 6 * MINUTE
     memory = record_attempts(decide_for(pod, policy=LADDER, at=late), at=late)
     memory = refuse(memory, pod, ServerFailure("no", code=500), at=late)
@@ -397,24 +397,24 @@ def test_a_kill_that_is_refused_is_tried_again_after_a_while() -> None:
     ]
 
 
-def test_the_deadline_ends_it_with_all_that_is_left() -> None:
+def test_timeout_ends_the_drain_with_all_remaining_pods() -> None:
     plan = decide_for(*PODS, policy=replace(NMO, timeout=MINUTE))
     assert plan.requeue_at == NOW + MINUTE
     plan = decide_for(*PODS, memory=plan.state, policy=replace(NMO, timeout=MINUTE), at=NOW + MINUTE)
     assert (plan.result, plan.actions, len(plan.progress.pods)) == (OutcomeResult.TIMED_OUT, (), 5)
 
 
-# Who leaves at all
+# Pod selection
 
 
-def test_the_policy_can_forbid_the_drain_before_anybody_is_touched() -> None:
+def test_policy_refuses_the_drain_before_any_eviction() -> None:
     plan = decide_for(a_pod("bare", owner=""), *PODS, policy=DrainPolicy())
     assert (plan.result, plan.actions) == (OutcomeResult.REFUSED, ())
     assert plan.problems == ("cannot delete Pods that declare no controller (use --force to override): shop/bare",)
     assert [it.pod for it in plan.progress.pods] == ["shop/bare"]
 
 
-def test_a_pod_that_the_policy_keeps_and_that_comes_later_does_not_stop_the_others() -> None:
+def test_late_pod_that_the_policy_refuses_does_not_stop_the_others() -> None:
     memory = record_attempts(decide_for(*PODS[:1], policy=DrainPolicy()))
     bare = a_pod("bare", owner="")
     plan = decide_for(*PODS, bare, memory=memory, policy=DrainPolicy(), at=NOW + SECOND)
@@ -425,13 +425,13 @@ def test_a_pod_that_the_policy_keeps_and_that_comes_later_does_not_stop_the_othe
     assert (plan.result, plan.problems[0][:13]) == (OutcomeResult.REFUSED, "cannot delete")
 
 
-def test_where_daemon_sets_are_spared_the_server_is_not_asked_about_them() -> None:
+def test_daemon_sets_are_not_looked_up_when_the_policy_keeps_them() -> None:
     agent = a_pod("agent-0", owner=DAEMON, app="agent")
     plan = decide_for(agent, *PODS, policy=DrainPolicy.like_smc())
     assert (plan.lookups, len(plan.actions)) == ((), 5)
 
 
-def test_nobody_is_touched_before_it_is_known_whom_daemon_sets_keep() -> None:
+def test_no_pod_is_evicted_before_daemon_sets_are_looked_up() -> None:
     agent = a_pod("agent-0", owner=DAEMON, app="agent")
     plan = decide_for(agent, *PODS)
     assert (plan.lookups, plan.actions, plan.result) == ((LookupRequest("daemonset", "shop/agent"),), (), None)
@@ -441,7 +441,7 @@ def test_nobody_is_touched_before_it_is_known_whom_daemon_sets_keep() -> None:
     assert plan.progress.total == 5
 
 
-def test_a_daemon_set_of_which_nothing_is_known_holds_up_its_own_pods() -> None:
+def test_daemon_set_that_cannot_be_looked_up_blocks_only_its_own_pods() -> None:
     agent = a_pod("agent-0", owner=DAEMON, app="agent")
     plan = decide_for(agent, PODS[0], daemon_sets={"shop/agent": DaemonSetInfo("the server is out of order")})
     assert requested_pods(plan) == [("evict", "cart-0")]
@@ -449,14 +449,14 @@ def test_a_daemon_set_of_which_nothing_is_known_holds_up_its_own_pods() -> None:
     assert decide_for(agent, memory=plan.state, daemon_sets={"shop/agent": DaemonSetInfo("no")}).result is None
 
 
-def test_pods_of_a_daemon_set_that_is_gone_leave_if_that_may_be() -> None:
+def test_pods_of_a_deleted_daemon_set_leave_if_the_policy_allows_it() -> None:
     agent, missing = a_pod("agent-0", owner=DAEMON, app="agent"), {"shop/agent": DaemonSetInfo("gone", True)}
     assert requested_pods(decide_for(agent, daemon_sets=missing)) == [("evict", "agent-0")]
     careful = DrainPolicy(filters=PodFilters(ignore_daemonsets=True))
     assert decide_for(agent, daemon_sets=missing, policy=careful).result is OutcomeResult.REFUSED
 
 
-def test_labels_of_namespaces_are_asked_for_and_hold_up_only_their_pods() -> None:
+def test_namespace_labels_are_looked_up_and_block_only_pods_of_that_namespace() -> None:
     keep = DrainRule(name="keep", namespace_selector=parse("tier=calm"), behavior=Behavior.SKIP)
     policy = replace(NMO, rules=(keep,))
     assert decide_for(*PODS, policy=policy).lookups == (LookupRequest("namespace", "shop"),)
@@ -466,18 +466,18 @@ def test_labels_of_namespaces_are_asked_for_and_hold_up_only_their_pods() -> Non
     assert (held.actions, len(held.progress.blockers)) == ((), 5)
 
 
-def test_a_rule_that_keeps_a_pod_makes_its_refusal_void() -> None:
+def test_skip_rule_overrides_the_refusal_of_its_pod() -> None:
     keep = DrainRule(name="keep", pods=parse("app=bare"), behavior=Behavior.SKIP)
     plan = decide_for(a_pod("bare", owner="", app="bare"), policy=DrainPolicy(rules=(keep,)))
     assert (plan.result, plan.progress.warning) == (OutcomeResult.DRAINED, "skipping Pods by rule keep: shop/bare")
 
 
-def test_pods_that_are_not_selected_are_not_the_drains_business() -> None:
+def test_pods_outside_the_pod_selector_are_ignored() -> None:
     plan = decide_for(*PODS, a_pod("bare", owner="", app="bare"), policy=DrainPolicy(pod_selector=parse("app=cart")))
     assert len(plan.actions) == 5
 
 
-def test_a_pod_that_is_given_up_counts_as_gone() -> None:
+def test_pod_skipped_after_skip_wait_for_delete_counts_as_gone() -> None:
     policy = replace(NMO, filters=replace(NMO.filters, skip_wait_for_delete=MINUTE))
     pod = leaving(PODS[0], at=NOW)
     plan = decide_for(pod, policy=policy, at=NOW)
@@ -486,7 +486,7 @@ def test_a_pod_that_is_given_up_counts_as_gone() -> None:
     assert (later.result, later.progress.gone) == (OutcomeResult.DRAINED, 1)
 
 
-def test_the_instant_at_which_a_pod_is_given_up_wakes_the_drain() -> None:
+def test_skip_wait_for_delete_requeues_the_drain_when_it_elapses() -> None:
     policy = replace(NMO, filters=replace(NMO.filters, skip_wait_for_delete=MINUTE))
     pod, now = leaving(PODS[0], at=NOW), NOW
     plan = decide_for(pod, policy=policy, at=now)
@@ -498,10 +498,10 @@ def test_the_instant_at_which_a_pod_is_given_up_wakes_the_drain() -> None:
     assert now == NOW + 91 * SECOND
 
 
-# Pods that come back
+# Recreated pods
 
 
-def test_a_pod_that_came_after_the_beginning_is_asked_once_and_its_successor_stays() -> None:
+def test_recreated_pod_is_evicted_once_and_its_replacement_stays() -> None:
     memory = record_attempts(decide_for(PODS[0])).record_accepted(PODS[0].uid, at=NOW)
     second = a_pod("cart-b", creationTimestamp=NOW + SECOND)
     plan = decide_for(second, memory=memory, at=NOW + SECOND)
@@ -512,13 +512,13 @@ def test_a_pod_that_came_after_the_beginning_is_asked_once_and_its_successor_sta
     assert (plan.result, plan.progress.returning) == (OutcomeResult.DRAINED, ("shop/cart-c",))
 
 
-def test_several_that_came_at_the_same_time_are_all_asked() -> None:
+def test_several_pods_created_at_the_same_time_are_all_evicted() -> None:
     memory = record_attempts(decide_for(PODS[0])).record_accepted(PODS[0].uid, at=NOW)
     late = [a_pod(f"late-{number}", creationTimestamp=NOW + SECOND) for number in range(3)]
     assert len(decide_for(*late, memory=memory, at=NOW + SECOND).actions) == 3
 
 
-def test_a_pod_that_came_back_and_leaves_by_itself_is_waited_for() -> None:
+def test_recreated_pod_that_terminates_by_itself_is_awaited() -> None:
     memory = record_attempts(decide_for(PODS[0])).record_accepted(PODS[0].uid, at=NOW)
     second = a_pod("cart-b", creationTimestamp=NOW + SECOND)
     memory = record_attempts(decide_for(second, memory=memory, at=NOW + SECOND)).record_accepted(
@@ -529,7 +529,7 @@ def test_a_pod_that_came_back_and_leaves_by_itself_is_waited_for() -> None:
     assert (plan.result, plan.progress.leaving) == (None, 1)
 
 
-def test_a_successor_tells_by_their_age_which_pods_came_late() -> None:
+def test_resumed_drain_recognizes_late_pods_by_their_creation_time() -> None:
     checkpoint = Checkpoint(started=NOW - MINUTE, since={"uid-cart-0": NOW - MINUTE}, gone=5, percent=80)
     young = a_pod("young", creationTimestamp=NOW)
     plan = decide_for(PODS[0], young, memory=TrackedDrain.resume(checkpoint))
@@ -538,10 +538,10 @@ def test_a_successor_tells_by_their_age_which_pods_came_late() -> None:
     assert plan.state.tracked_pods["uid-cart-0"].turn_since == NOW - MINUTE
 
 
-# What is told
+# Progress
 
 
-def test_an_overdue_pod_is_told_of_and_the_node_asked_for() -> None:
+def test_overdue_pod_is_reported_and_its_node_looked_up() -> None:
     pod = leaving(PODS[0], at=NOW)
     late = NOW + 45 * SECOND
     plan = decide_for(pod, at=late)
@@ -552,7 +552,7 @@ def test_an_overdue_pod_is_told_of_and_the_node_asked_for() -> None:
     assert plan.lookups == ()
 
 
-def test_doubts_are_verified_ever_more_rarely() -> None:
+def test_verification_lists_back_off() -> None:
     pod, memory, now, waits = leaving(PODS[0], at=NOW), TrackedDrain(started=NOW), NOW, []
     for _ in range(300):
         plan = decide_for(pod, memory=memory, at=now, node_ready=True)
@@ -568,13 +568,13 @@ def test_doubts_are_verified_ever_more_rarely() -> None:
     assert pauses[:5] == [10, 20, 40, 60, 60]
 
 
-def test_nothing_new_makes_an_equal_progress() -> None:
+def test_unchanged_observation_yields_an_equal_progress() -> None:
     memory = record_attempts(decide_for(*PODS))
     first = decide_for(*PODS, memory=memory, at=NOW + SECOND)
     assert decide_for(*PODS, memory=first.state, at=NOW + 2 * SECOND).progress == first.progress
 
 
-def test_percent_never_goes_back_when_more_pods_come() -> None:
+def test_percent_does_not_decrease_when_pods_are_added() -> None:
     memory = record_attempts(decide_for(*PODS))
     for pod in PODS:
         memory = memory.record_accepted(pod.uid, at=NOW)
@@ -585,31 +585,31 @@ def test_percent_never_goes_back_when_more_pods_come() -> None:
     assert (plan.progress.percent, plan.progress.total) == (80, 25)
 
 
-def test_each_pod_is_in_exactly_one_count() -> None:
+def test_each_pod_is_in_exactly_one_progress_count() -> None:
     memory = (
         record_attempts(decide_for(*PODS)).record_accepted(PODS[0].uid, at=NOW).record_accepted(PODS[1].uid, at=NOW)
     )
     memory = refuse(memory, PODS[2], by_budget())
-    told = decide_for(leaving(PODS[1], at=NOW), *PODS[2:], memory=memory, at=NOW + SECOND).progress
-    assert (told.total, told.gone, told.leaving, told.waiting) == (5, 1, 1, 3)
-    assert [it.state for it in told.pods] == [
+    progress = decide_for(leaving(PODS[1], at=NOW), *PODS[2:], memory=memory, at=NOW + SECOND).progress
+    assert (progress.total, progress.gone, progress.leaving, progress.waiting) == (5, 1, 1, 3)
+    assert [it.state for it in progress.pods] == [
         PodDrainState.LEAVING,
         PodDrainState.BLOCKED,
         PodDrainState.EVICTING,
         PodDrainState.EVICTING,
     ]
-    assert str(told.pods[1]).startswith("shop/cart-2: PodDisruptionBudget shop/cart needs 2")
-    assert str(told.blockers[0]).endswith("(since 09:00:00 UTC)")
+    assert str(progress.pods[1]).startswith("shop/cart-2: PodDisruptionBudget shop/cart needs 2")
+    assert str(progress.blockers[0]).endswith("(since 09:00:00 UTC)")
 
 
-def test_a_pod_that_comes_in_the_instant_in_which_another_of_its_owner_was_told_to_go_is_its_successor() -> None:
+def test_pod_created_in_the_instant_of_an_eviction_counts_as_its_replacement() -> None:
     memory = replace(decide_for(PODS[0]).state, passed_precheck=True)
     for number in range(3):
         memory = memory.observe(PODS[: number + 1], now=NOW).record_accepted(PODS[number].uid, at=NOW)
     assert [memory.tracked_pods[it.uid].replacement_count for it in PODS[:3]] == [0, 1, 2]
 
 
-def test_a_request_that_was_given_up_before_it_was_sent_does_not_count() -> None:
+def test_request_that_was_not_sent_does_not_count_as_an_attempt() -> None:
     memory = record_attempts(decide_for(PODS[0])).record_not_sent(PODS[0].uid)
     assert (memory.tracked_pods[PODS[0].uid].attempts, memory.requests_in_flight) == (0, 0)
     assert requested_pods(decide_for(PODS[0], memory=memory)) == [("evict", PODS[0].name)]

@@ -1,4 +1,4 @@
-"""How far a drain goes with a pod, and when."""
+"""Escalation: when a pod is evicted, deleted and force deleted."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -43,7 +43,7 @@ def a_termination(span: timedelta, grace: timedelta) -> Termination:
         (EscalationLimits(grace=30 * MINUTE, eviction_timeout=10 * MINUTE), 12, 0),
     ],
 )
-def test_a_pod_is_deleted_when_its_time_is_up_or_its_grace_must_begin(
+def test_pod_is_deleted_after_the_eviction_timeout_or_when_its_grace_period_must_start(
     limits: EscalationLimits, deadline: int | None, minutes: float | None
 ) -> None:
     steps = escalation_for(limits, since=NOW, deadline=None if deadline is None else NOW + deadline * MINUTE)
@@ -51,7 +51,7 @@ def test_a_pod_is_deleted_when_its_time_is_up_or_its_grace_must_begin(
     assert steps.delete_at == (None if minutes is None else NOW + minutes * MINUTE)
 
 
-def test_where_nothing_is_evicted_pods_are_deleted_at_once() -> None:
+def test_pods_are_deleted_at_once_when_eviction_is_disabled() -> None:
     assert escalation_for(EscalationLimits(grace=MINUTE, may_evict=False), since=NOW, deadline=None) == Escalation(
         delete_at=NOW
     )
@@ -61,7 +61,7 @@ def test_where_nothing_is_evicted_pods_are_deleted_at_once() -> None:
     ("timeout", "deadline", "minutes"),
     [(None, 5, None), (1, None, 2), (10, None, 10), (10, 5, 5 - 1 / 12), (10, 1, 2)],
 )
-def test_a_pod_is_killed_when_its_time_is_up_and_never_within_its_grace(
+def test_pod_is_force_deleted_after_the_deletion_timeout_and_never_within_its_grace_period(
     timeout: int | None, deadline: int | None, minutes: float | None
 ) -> None:
     limits = EscalationLimits(grace=MINUTE, deletion_timeout=None if timeout is None else timeout * MINUTE)
@@ -70,7 +70,7 @@ def test_a_pod_is_killed_when_its_time_is_up_and_never_within_its_grace(
     assert steps.force_delete_at == (None if minutes is None else NOW + minutes * MINUTE)
 
 
-def test_the_rung_is_the_last_that_was_reached() -> None:
+def test_step_at_returns_the_last_step_that_was_reached() -> None:
     steps = Escalation(evict_at=NOW, delete_at=NOW + MINUTE)
     assert [steps.step_at(NOW + n * MINUTE) for n in (-1, 0, 1, 2)] == [
         None,
@@ -82,10 +82,10 @@ def test_the_rung_is_the_last_that_was_reached() -> None:
 
 
 @given(limits=LIMITS, deadline=DEADLINES)
-def test_a_deletion_leaves_the_whole_grace_period_before_the_deadline(
+def test_deletion_leaves_the_whole_grace_period_before_the_deadline(
     limits: EscalationLimits, deadline: datetime | None
 ) -> None:
-    """Unless the turn of the pod came too late for that: then there is nothing to gain by waiting."""
+    """Unless the pod was reached too late: then it is deleted at once."""
     at = escalation_for(limits, since=NOW, deadline=deadline).delete_at
     if at is None or deadline is None or at == NOW:
         return
@@ -93,24 +93,24 @@ def test_a_deletion_leaves_the_whole_grace_period_before_the_deadline(
 
 
 @given(limits=LIMITS, deadline=DEADLINES, span=SPANS)
-def test_nobody_is_killed_within_the_time_that_was_given(
+def test_force_deletion_respects_the_granted_grace_period(
     limits: EscalationLimits, deadline: datetime | None, span: timedelta
 ) -> None:
-    told = a_termination(span, limits.grace)
-    at = escalation_for(limits, since=NOW, deadline=deadline, termination=told).force_delete_at
-    assert at is None or at >= told.ends_at
+    termination = a_termination(span, limits.grace)
+    at = escalation_for(limits, since=NOW, deadline=deadline, termination=termination).force_delete_at
+    assert at is None or at >= termination.ends_at
 
 
 @given(limits=LIMITS, deadline=DEADLINES, span=st.none() | SPANS)
-def test_no_rung_is_out_of_order_or_above_what_is_allowed(
+def test_escalation_steps_are_ordered_and_within_the_limits(
     limits: EscalationLimits, deadline: datetime | None, span: timedelta | None
 ) -> None:
-    told = None if span is None else a_termination(span, limits.grace)
-    steps = escalation_for(limits, since=NOW, deadline=deadline, termination=told)
+    termination = None if span is None else a_termination(span, limits.grace)
+    steps = escalation_for(limits, since=NOW, deadline=deadline, termination=termination)
     instants = [at for at in (steps.evict_at, steps.delete_at, steps.force_delete_at) if at is not None]
     assert instants == sorted(instants)
     assert all(at >= NOW for at in instants)
-    if told is None:
+    if termination is None:
         assert (steps.evict_at is not None) is limits.may_evict
         assert steps.delete_at is None or limits.eviction_timeout is not None or not limits.may_evict
         assert steps.force_delete_at is None
@@ -120,7 +120,7 @@ def test_no_rung_is_out_of_order_or_above_what_is_allowed(
 
 
 @given(limits=LIMITS, deadline=DEADLINES)
-def test_waiting_is_never_longer_than_it_was_said_to_be(limits: EscalationLimits, deadline: datetime | None) -> None:
+def test_deletion_is_never_later_than_the_eviction_timeout(limits: EscalationLimits, deadline: datetime | None) -> None:
     at = escalation_for(limits, since=NOW, deadline=deadline).delete_at
     if at is not None and limits.eviction_timeout is not None:
         assert at <= NOW + limits.eviction_timeout

@@ -1,4 +1,4 @@
-"""Which way a pod is asked to leave, from what the cluster shows of EvictionRequests."""
+"""Which API a drain uses for a pod, depending on the EvictionRequests in the cluster."""
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -55,13 +55,18 @@ def a_request(
 
 
 def an_eviction(
-    active: str = MOVER, *, heard: timedelta | None = MINUTE, failed: str = "", evicted: bool = False, message: str = ""
+    active: str = MOVER,
+    *,
+    heartbeat_age: timedelta | None = MINUTE,
+    failed: str = "",
+    evicted: bool = False,
+    message: str = "",
 ) -> Eviction:
     conditions = [{"type": "Failed", "status": "True", "reason": failed}] if failed else []
     conditions += [{"type": "TargetEvicted", "status": "True", "reason": "PodDeleted"}] if evicted else []
     entry = {"name": active, "startTime": NOW - timedelta(hours=1), "message": message}
-    if heard is not None:
-        entry["heartbeatTime"] = NOW - heard
+    if heartbeat_age is not None:
+        entry["heartbeatTime"] = NOW - heartbeat_age
     raw = {
         "metadata": {"name": "e", "namespace": "shop", "creationTimestamp": NOW - timedelta(hours=1)},
         "spec": {"target": TARGET},
@@ -112,9 +117,27 @@ DIRECT, BY_ASKING, NOT_NOW = EvictionApi.EVICTION, EvictionApi.REQUEST, None
         ("seen, but nothing follows", BY_REQUEST, PLAIN, a_view(a_request(age=30 * SECOND)), DIRECT),
         ("it is refused", BY_REQUEST, PLAIN, a_view(a_request(failed="EvictionInvalid")), DIRECT),
         ("a responder is at work", BY_REQUEST, PLAIN, a_view(a_request(), an_eviction()), NOT_NOW),
-        ("one that has just begun", BY_REQUEST, PLAIN, a_view(a_request(), an_eviction(heard=-MINUTE)), NOT_NOW),
-        ("silent, but not for long", BY_REQUEST, PLAIN, a_view(a_request(), an_eviction(heard=20 * MINUTE)), NOT_NOW),
-        ("nobody is passed over", BY_REQUEST, PLAIN, a_view(a_request(), an_eviction(heard=21 * MINUTE)), DIRECT),
+        (
+            "one that has just begun",
+            BY_REQUEST,
+            PLAIN,
+            a_view(a_request(), an_eviction(heartbeat_age=-MINUTE)),
+            NOT_NOW,
+        ),
+        (
+            "silent, but not for long",
+            BY_REQUEST,
+            PLAIN,
+            a_view(a_request(), an_eviction(heartbeat_age=20 * MINUTE)),
+            NOT_NOW,
+        ),
+        (
+            "nobody is passed over",
+            BY_REQUEST,
+            PLAIN,
+            a_view(a_request(), an_eviction(heartbeat_age=21 * MINUTE)),
+            DIRECT,
+        ),
         (
             "the last one is at work",
             BY_REQUEST,
@@ -140,8 +163,8 @@ DIRECT, BY_ASKING, NOT_NOW = EvictionApi.EVICTION, EvictionApi.REQUEST, None
         ("its own responder, no such API", CLASSIC, HELPED, OUT, DIRECT),
         ("its own responder has nothing to do", CLASSIC, HELPED, a_view(), DIRECT),
         ("its own responder is at work", CLASSIC, HELPED, a_view(None, an_eviction()), NOT_NOW),
-        ("its own responder is silent", CLASSIC, HELPED, a_view(None, an_eviction(heard=20 * MINUTE)), DIRECT),
-        ("its own responder never spoke", CLASSIC, HELPED, a_view(None, an_eviction(heard=None)), DIRECT),
+        ("its own responder is silent", CLASSIC, HELPED, a_view(None, an_eviction(heartbeat_age=20 * MINUTE)), DIRECT),
+        ("its own responder never spoke", CLASSIC, HELPED, a_view(None, an_eviction(heartbeat_age=None)), DIRECT),
         (
             "the last one does what we do",
             CLASSIC,
@@ -153,29 +176,31 @@ DIRECT, BY_ASKING, NOT_NOW = EvictionApi.EVICTION, EvictionApi.REQUEST, None
         ("it declares nobody", CLASSIC, PLAIN, a_view(None, an_eviction()), DIRECT),
     ],
 )
-def test_the_way_of_a_pod(
+def test_plan_eviction_chooses_the_eviction_api(
     case: str, policy: DrainPolicy, pod: Pod, known: EvictionRequestView, way: EvictionApi | None
 ) -> None:
-    course = plan_eviction(pod, a_trace(), policy=policy, view=known, now=NOW)
-    assert course.api is way, case
+    eviction_plan = plan_eviction(pod, a_trace(), policy=policy, view=known, now=NOW)
+    assert eviction_plan.api is way, case
     if way is NOT_NOW and known is not UNKNOWN:
-        assert course.until is not None
-        assert course.until > NOW, "nothing is waited for without an end"
-        assert course.is_requested
+        assert eviction_plan.until is not None
+        assert eviction_plan.until > NOW, "every wait has an end"
+        assert eviction_plan.is_requested
 
 
-def test_a_request_that_was_sent_again_has_its_time_again() -> None:
+def test_eviction_request_sent_again_gets_its_full_waiting_time() -> None:
     known = a_view(a_request(generation=2, age=10 * MINUTE))
-    course = plan_eviction(PLAIN, a_trace(requested_at=NOW - SECOND), policy=BY_REQUEST, view=known, now=NOW)
-    assert (course.api, course.until) == (None, NOW + 29 * SECOND)
+    eviction_plan = plan_eviction(PLAIN, a_trace(requested_at=NOW - SECOND), policy=BY_REQUEST, view=known, now=NOW)
+    assert (eviction_plan.api, eviction_plan.until) == (None, NOW + 29 * SECOND)
 
 
-def test_a_pod_that_cannot_be_asked_this_way_says_why() -> None:
-    course = plan_eviction(PLAIN, a_trace(request_problem="it is forbidden"), policy=BY_REQUEST, view=a_view(), now=NOW)
-    assert (course.api, course.message) == (EvictionApi.EVICTION, "is evicted directly: it is forbidden")
+def test_fallback_to_direct_eviction_states_the_reason() -> None:
+    eviction_plan = plan_eviction(
+        PLAIN, a_trace(request_problem="it is forbidden"), policy=BY_REQUEST, view=a_view(), now=NOW
+    )
+    assert (eviction_plan.api, eviction_plan.message) == (EvictionApi.EVICTION, "is evicted directly: it is forbidden")
 
 
-def test_who_is_at_work_is_told_with_what_it_says() -> None:
+def test_active_responder_is_reported_with_its_message() -> None:
     known = a_view(a_request(), an_eviction(message="copied 40 %."))
     blocker = plan_eviction(PLAIN, a_trace(), policy=BY_REQUEST, view=known, now=NOW).blocker
     assert blocker is not None
@@ -183,7 +208,7 @@ def test_who_is_at_work_is_told_with_what_it_says() -> None:
     assert blocker.reason == "responder acme.io/mover is evicting it: copied 40 %"
 
 
-def test_a_budget_that_stops_the_last_responder_is_told_as_a_budget() -> None:
+def test_pdb_that_stops_the_last_responder_is_reported_as_pdb_blocker() -> None:
     message = "Cannot evict pod. The disruption budget cart needs 2 healthy pods and has 2 currently"
     known = a_view(a_request(), an_eviction(IMPERATIVE_EVICTION_RESPONDER, message=message))
     blocker = plan_eviction(PLAIN, a_trace(), policy=BY_REQUEST, view=known, now=NOW).blocker
@@ -215,7 +240,7 @@ EVICTED = msgspec.convert(
         ("it is refused, and not needed", a_request(failed="EvictionInvalid"), set(), set(), CleanupVerb.DELETE),
     ],
 )
-def test_what_becomes_of_a_request(
+def test_eviction_request_is_kept_withdrawn_or_deleted(
     case: str, request_: EvictionRequest, wanted: set[str], present: set[str], verb: CleanupVerb | None
 ) -> None:
     found = eviction_request_cleanups(a_view(request_), wanted=wanted, present=present)

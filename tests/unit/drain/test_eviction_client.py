@@ -1,4 +1,4 @@
-"""What the answers to requests mean."""
+"""Responses to eviction requests."""
 
 import pytest
 
@@ -21,5 +21,5 @@ STORED = "AdditionalErrorMsg: Precondition failed: UID in precondition: a, UID i
         (Unreachable("nobody there", sent=True), False),
     ],
 )
-def test_a_pod_is_gone_if_there_is_none_or_another_one(error: KubeError, *, gone: bool) -> None:
+def test_pod_is_gone_if_it_is_not_found_or_has_another_uid(error: KubeError, *, gone: bool) -> None:
     assert is_gone(error) is gone

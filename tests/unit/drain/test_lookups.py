@@ -1,4 +1,4 @@
-"""What is asked of the server about pods, and what is known if it does not answer."""
+"""Lookups of DaemonSets and namespaces, and their results on failure."""
 
 from random import Random
 
@@ -18,7 +18,9 @@ LOGS = LookupRequest("daemonset", "shop/logs")
     ("status", "problem"),
     [(403, "forbidden"), (500, "an error on the server has prevented the request from succeeding")],
 )
-async def test_a_refusal_is_told_in_the_words_of_the_server(clock: Clock, status: int, problem: str) -> None:
+async def test_lookup_failure_is_reported_with_the_message_of_the_server(
+    clock: Clock, status: int, problem: str
+) -> None:
     transport = ApiServer(clock).transport("drain")
     transport.faults.fail_before_effect(path="daemonsets", response=status, times=None)
     answers = LookupCache(Client(transport, clock=clock, random=Random(1)))
@@ -26,7 +28,7 @@ async def test_a_refusal_is_told_in_the_words_of_the_server(clock: Clock, status
     assert answers.daemon_sets[LOGS.key] == DaemonSetInfo(problem)
 
 
-async def test_a_daemon_set_that_is_not_there_is_missing(clock: Clock) -> None:
+async def test_daemon_set_that_does_not_exist_is_missing(clock: Clock) -> None:
     answers = LookupCache(Client(ApiServer(clock).transport("drain"), clock=clock, random=Random(1)))
     await answers.look_up(LOGS)
     assert answers.daemon_sets[LOGS.key] == DaemonSetInfo('daemonsets.apps "logs" not found', is_missing=True)

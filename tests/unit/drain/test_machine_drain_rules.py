@@ -70,7 +70,7 @@ def waiting(plan: DrainDecision) -> dict[str, tuple[BlockerKind, str]]:
 # Skip
 
 
-def test_a_pod_that_is_labelled_so_stays_and_that_is_told() -> None:
+def test_pod_with_label_drain_skip_stays_and_is_reported() -> None:
     plan = decide_for(a_labelled_pod("db", "skip"), a_pod("web"))
     assert requested_pods(plan) == ["web"]
     assert [it.pod for it in plan.progress.pods] == ["shop/web"]
@@ -78,13 +78,13 @@ def test_a_pod_that_is_labelled_so_stays_and_that_is_told() -> None:
     assert decide_for(a_labelled_pod("db", "skip")).result is OutcomeResult.DRAINED
 
 
-def test_a_pod_that_a_rule_skips_stays_and_that_is_told() -> None:
+def test_pod_skipped_by_a_machine_drain_rule_stays_and_is_reported() -> None:
     plan = decide_for(a_pod("db"), a_pod("web"), rules=[a_rule("keep-db", "Skip", app="db")])
     assert requested_pods(plan) == ["web"]
     assert plan.progress.warning == "skipping Pods by MachineDrainRule keep-db: shop/db"
 
 
-def test_a_pod_that_would_forbid_the_drain_does_not_if_it_is_skipped() -> None:
+def test_skipped_pod_does_not_refuse_the_drain() -> None:
     bare = a_labelled_pod("bare", "skip", owner="")
     assert decide_for(bare, policy=DrainPolicy()).result is OutcomeResult.DRAINED
     assert decide_for(a_pod("bare", owner=""), policy=DrainPolicy()).result is OutcomeResult.REFUSED
@@ -93,10 +93,10 @@ def test_a_pod_that_would_forbid_the_drain_does_not_if_it_is_skipped() -> None:
 # WaitCompleted
 
 
-def test_a_pod_that_is_to_finish_is_waited_for_and_not_asked() -> None:
+def test_pod_with_wait_completed_is_awaited_and_not_evicted() -> None:
     job, web = a_labelled_pod("job", "wait-completed"), a_pod("web")
     plan = decide_for(job, web)
-    assert requested_pods(plan) == ["web"], "those beside it do not wait"
+    assert requested_pods(plan) == ["web"], "other pods do not wait"
     assert waiting(plan) == {
         "job": (
             BlockerKind.COMPLETION,
@@ -109,14 +109,14 @@ def test_a_pod_that_is_to_finish_is_waited_for_and_not_asked() -> None:
     assert decide_for(done, memory=left.state).result is OutcomeResult.DRAINED
 
 
-def test_who_lets_a_pod_finish_is_named() -> None:
+def test_machine_drain_rule_that_waits_for_completion_is_named() -> None:
     plan = decide_for(a_pod("job"), rules=[a_rule("jobs", "WaitCompleted", app="job")])
-    (standing,) = plan.progress.blockers
-    assert standing.blocker.object == "MachineDrainRule jobs"
-    assert str(standing.blocker) == "shop/job: MachineDrainRule jobs waits until the pod has completed"
+    (active,) = plan.progress.blockers
+    assert active.blocker.object == "MachineDrainRule jobs"
+    assert str(active.blocker) == "shop/job: MachineDrainRule jobs waits until the pod has completed"
 
 
-def test_a_pod_that_is_to_finish_is_never_deleted_whatever_the_policy_says() -> None:
+def test_pod_with_wait_completed_is_never_deleted_whatever_the_policy_allows() -> None:
     hard = replace(NMO, eviction_timeout=timedelta(minutes=1), deletion_timeout=timedelta(minutes=1), force_delete=True)
     policy = with_machine_drain_rules(hard, a_node([a_rule("jobs", "WaitCompleted")]))
     first = decide(DrainObservation(node="n1", pods=[a_pod("job")]), TrackedDrain(started=NOW), policy, now=NOW)
@@ -132,7 +132,7 @@ WAITS = a_rule("jobs", "WaitCompleted", app="job")
 
 
 def at(when: datetime, *pods: Pod, rules: Any = (), policy: DrainPolicy = LIMITED, **more: Any) -> DrainDecision:
-    """Decide at an instant about a drain that began at NOW."""
+    """Decide at an instant about a drain that started at NOW."""
     view = DrainObservation(node="n1", pods=pods, **more)
     return decide(
         view, TrackedDrain(started=NOW), with_machine_drain_rules(policy, a_node(list(rules) or "")), now=when
@@ -144,7 +144,7 @@ def at(when: datetime, *pods: Pod, rules: Any = (), policy: DrainPolicy = LIMITE
     [(a_pod("job"), [WAITS]), (a_labelled_pod("job", "wait-completed"), ())],
     ids=["by a MachineDrainRule", "by a label"],
 )
-def test_a_pod_that_has_not_completed_in_time_is_evicted(job: Pod, rules: Any) -> None:
+def test_pod_that_has_not_completed_within_wait_completed_timeout_is_evicted(job: Pod, rules: Any) -> None:
     before = at(NOW + HOUR - MINUTE, job, rules=rules)
     assert (requested_pods(before), before.requeue_at) == ([], NOW + HOUR)
     (row,) = before.progress.pods
@@ -155,12 +155,12 @@ def test_a_pod_that_has_not_completed_in_time_is_evicted(job: Pod, rules: Any) -
     assert (requested_pods(after), after.progress.blockers) == (["job"], ())
 
 
-def test_what_has_completed_in_time_stays_when_the_time_is_over() -> None:
+def test_completed_pod_stays_after_wait_completed_timeout() -> None:
     done = a_pod("job", phase="Succeeded")
     assert at(NOW + 2 * HOUR, done, rules=[WAITS]).result is OutcomeResult.DRAINED
 
 
-def test_the_policys_own_rule_says_for_how_long_its_pods_may_complete() -> None:
+def test_wait_completed_timeout_of_a_policy_rule_takes_precedence() -> None:
     own = DrainRule(
         name="jobs", pods=parse("app=job"), behavior=Behavior.WAIT_COMPLETED, wait_completed_timeout=2 * HOUR
     )
@@ -170,7 +170,7 @@ def test_the_policys_own_rule_says_for_how_long_its_pods_may_complete() -> None:
         assert requested_pods(at(NOW + 2 * HOUR, a_pod("job"), rules=rules, policy=policy)) == ["job"]
 
 
-def test_a_pod_that_another_rule_skips_stays_when_the_time_is_over() -> None:
+def test_pod_skipped_by_another_rule_stays_after_wait_completed_timeout() -> None:
     policy = replace(LIMITED, rules=(DrainRule(name="keep", behavior=Behavior.SKIP),))
     for job, rules in ((a_pod("job"), [WAITS]), (a_labelled_pod("job", "wait-completed"), ())):
         plan = at(NOW + HOUR, job, rules=rules, policy=policy)
@@ -180,7 +180,7 @@ def test_a_pod_that_another_rule_skips_stays_when_the_time_is_over() -> None:
     assert waiting(plan)["job"][0] is BlockerKind.RULE
 
 
-def test_rules_about_namespaces_count_when_a_labelled_pod_has_had_its_time() -> None:
+def test_namespace_rules_apply_to_a_labelled_pod_after_wait_completed_timeout() -> None:
     policy = replace(LIMITED, rules=(DrainRule(name="k", namespace_selector=parse("tier=x"), behavior=Behavior.SKIP),))
     job = a_labelled_pod("job", "wait-completed")
     assert at(NOW, job, policy=policy).lookups == (LookupRequest("namespace", "shop"),)
@@ -190,7 +190,7 @@ def test_rules_about_namespaces_count_when_a_labelled_pod_has_had_its_time() -> 
     assert at(NOW, job, policy=unlimited).lookups == ()
 
 
-def test_the_order_of_a_rule_counts_when_the_time_is_over() -> None:
+def test_order_of_a_rule_applies_after_wait_completed_timeout() -> None:
     policy = replace(LIMITED, rules=(DrainRule(name="late", pods=parse("app=job"), order=5),))
     plan = at(NOW + HOUR, a_pod("job"), a_pod("web"), rules=[WAITS], policy=policy)
     assert requested_pods(plan) == ["web"]
@@ -198,14 +198,14 @@ def test_the_order_of_a_rule_counts_when_the_time_is_over() -> None:
     assert requested_pods(plan) == ["job", "web"]
 
 
-def test_the_grace_period_fits_between_the_end_of_the_wait_and_the_deadline() -> None:
+def test_wait_completed_timeout_leaves_the_grace_period_before_the_deadline() -> None:
     policy = replace(LIMITED, timeout=HOUR + timedelta(seconds=10))
     plan = at(NOW, a_pod("job"), rules=[WAITS], policy=policy)
     assert plan.requeue_at == NOW + HOUR - timedelta(seconds=35)
 
 
-def test_a_pod_that_the_policy_does_not_let_go_is_not_evicted_either() -> None:
-    """Nothing else is refused because of it before: it may well complete."""
+def test_pod_that_the_policy_refuses_is_not_evicted_after_wait_completed_timeout() -> None:
+    """Until then it refuses no other pod: it may still complete."""
     kubectl = DrainPolicy(wait_completed_timeout=HOUR)
     bare, web = a_labelled_pod("bare", "wait-completed", owner=""), a_pod("web")
     before = at(NOW, bare, web, policy=kubectl)
@@ -217,7 +217,7 @@ def test_a_pod_that_the_policy_does_not_let_go_is_not_evicted_either() -> None:
 # Order
 
 
-def test_lower_orders_leave_first_and_higher_ones_wait_until_they_are_gone() -> None:
+def test_lower_orders_leave_first_and_higher_orders_wait() -> None:
     rules = [a_rule("first", app="web", order=-1), a_rule("last", app="db", order=10)]
     pods = a_pod("db"), a_pod("plain"), a_pod("web")
     plan = decide_for(*pods, rules=rules)
@@ -230,34 +230,34 @@ def test_lower_orders_leave_first_and_higher_ones_wait_until_they_are_gone() -> 
     assert requested_pods(decide_for(pods[0], rules=rules, memory=plan.state)) == ["db"]
 
 
-def test_pods_of_a_higher_order_wait_for_those_that_are_to_finish() -> None:
+def test_pods_of_a_higher_order_wait_for_pods_that_are_to_complete() -> None:
     rules = [a_rule("last", app="db", order=1)]
     plan = decide_for(a_pod("db"), a_labelled_pod("job", "wait-completed"), rules=rules)
     assert requested_pods(plan) == []
     assert requested_pods(decide_for(a_pod("db"), rules=rules, memory=plan.state)) == ["db"]
 
 
-# Who counts
+# Precedence
 
 
-def test_the_first_rule_by_name_counts_and_the_label_before_all_rules() -> None:
+def test_first_rule_by_name_applies_and_the_pod_label_takes_precedence() -> None:
     rules = [a_rule("b", "Skip", app="db"), a_rule("a", app="db", order=3)]
     (rule,) = {with_machine_drain_rules(NMO, a_node(rules)).rule_for(a_pod("db"), {})}
     assert (rule.behavior, rule.order) == (Behavior.DRAIN, 3)
     assert waiting(decide_for(a_labelled_pod("db", "wait-completed"), rules=[a_rule("a", "Skip")])).keys() == {"db"}
 
 
-def test_a_pod_leaves_only_if_the_policy_and_the_rules_of_the_machine_let_it_go() -> None:
+def test_pod_leaves_only_if_policy_and_machine_drain_rules_allow_it() -> None:
     calm = DrainRule(name="calm", pods=parse("app=db"), behavior=Behavior.SKIP)
     own = replace(NMO, rules=(calm,))
     drain, wait = a_rule("m", app="db", order=2), a_rule("m", "WaitCompleted", app="db")
     assert decide_for(a_pod("db"), rules=[drain], policy=own).result is OutcomeResult.DRAINED
     assert waiting(decide_for(a_pod("db"), rules=[wait], policy=own)).keys() == {"db"}, (
-        "if both keep it, the Machine's counts"
+        "if both keep the pod, the MachineDrainRule applies"
     )
 
 
-def test_times_are_those_of_the_policys_rule_and_the_order_is_the_machines() -> None:
+def test_timeouts_come_from_the_policy_rule_and_the_order_from_the_machine_drain_rule() -> None:
     slow = DrainRule(name="slow", order=7, eviction_timeout=timedelta(hours=1))
     policy = replace(NMO, rules=(slow,))
     rule = with_machine_drain_rules(policy, a_node([a_rule("m", order=2)])).rule_for(a_pod("db"), {})
@@ -265,8 +265,8 @@ def test_times_are_those_of_the_policys_rule_and_the_order_is_the_machines() -> 
     assert with_machine_drain_rules(policy, a_node([a_rule("m")])).rule_for(a_pod("db"), {}).order == 7
 
 
-def test_what_is_on_every_node_stays_out_of_it() -> None:
-    """Neither a rule nor a label makes a pod leave that kubectl's filters keep, or wait for one that never ends."""
+def test_daemon_set_pods_and_static_pods_are_exempt_from_rules_and_labels() -> None:
+    """Neither a rule nor a label evicts a pod that kubectl's filters keep, or waits for such a pod."""
     agent = a_labelled_pod("agent", "wait-completed", owner="DaemonSet")
     static = msgspec.convert(
         {"metadata": {"name": "etcd", "uid": "e", "annotations": {"kubernetes.io/config.mirror": "x"}}}, Pod
@@ -279,7 +279,7 @@ def test_what_is_on_every_node_stays_out_of_it() -> None:
 # Namespaces
 
 
-def test_labels_of_namespaces_are_asked_for_only_if_a_rule_in_force_needs_them() -> None:
+def test_namespace_labels_are_looked_up_only_if_an_applicable_rule_needs_them() -> None:
     calm = a_rule("calm", "Skip", pods=[{"namespaceSelector": {"matchLabels": {"tier": "calm"}}}])
     assert decide_for(a_pod("db"), rules=[a_rule("all", pods=[{"namespaceSelector": {}}])]).lookups == ()
     assert decide_for(a_pod("db"), rules=[calm]).lookups == (LookupRequest("namespace", "shop"),)
@@ -292,7 +292,7 @@ def test_labels_of_namespaces_are_asked_for_only_if_a_rule_in_force_needs_them()
     assert waiting(held) == {"db": (BlockerKind.API, "cannot decide whether to evict it: namespaces is forbidden")}
 
 
-# What cannot be read
+# Invalid rules
 
 
 @pytest.mark.parametrize(
@@ -308,7 +308,7 @@ def test_labels_of_namespaces_are_asked_for_only_if_a_rule_in_force_needs_them()
         ('{"problem":"too many"}', "too many"),
     ],
 )
-def test_an_annotation_that_cannot_be_read_makes_all_pods_wait_with_a_reason(annotation: str, problem: str) -> None:
+def test_invalid_machine_drain_rules_annotation_blocks_all_pods_with_a_reason(annotation: str, problem: str) -> None:
     policy = with_machine_drain_rules(NMO, a_node(annotation))
     plan = decide(
         DrainObservation(node="n1", pods=[a_pod("db"), a_labelled_pod("web", "skip")]),
@@ -335,9 +335,7 @@ def test_an_annotation_that_cannot_be_read_makes_all_pods_wait_with_a_reason(ann
         ({"problem": "spec.machines[0]: odd"}, "spec.machines[0]: odd"),
     ],
 )
-def test_a_rule_that_says_something_unknown_holds_up_the_pods_that_it_is_about(
-    odd: dict[str, Any], problem: str
-) -> None:
+def test_rule_with_an_unknown_value_blocks_the_pods_it_selects(odd: dict[str, Any], problem: str) -> None:
     plan = decide_for(a_pod("db"), a_pod("web"), rules=[a_rule("odd", app="db") | odd])
     assert requested_pods(plan) == ["web"]
     ((pod, (kind, reason)),) = waiting(plan).items()
@@ -357,21 +355,21 @@ def test_a_rule_that_says_something_unknown_holds_up_the_pods_that_it_is_about(
         [{"namespaceSelector": {"matchFields": {}}}],
     ],
 )
-def test_a_rule_of_which_cannot_be_told_whom_it_is_about_holds_up_all_that_no_earlier_one_is_about(pods: Any) -> None:
+def test_rule_with_an_invalid_selector_blocks_all_pods_that_no_earlier_rule_selects(pods: Any) -> None:
     rules = [a_rule("a", app="web"), a_rule("b", "Skip", pods=pods), a_rule("c", "Skip")]
     plan = decide_for(a_pod("db"), a_pod("web"), rules=rules)
     assert requested_pods(plan) == ["web"]
     assert waiting(plan)["db"][1].startswith("MachineDrainRule b is invalid: pods")
 
 
-def test_a_label_with_an_unknown_value_makes_its_pod_wait() -> None:
+def test_label_with_an_unknown_value_blocks_its_pod() -> None:
     plan = decide_for(a_labelled_pod("db", "never"), a_pod("web"))
     assert requested_pods(plan) == ["web"]
     reason = "label cluster.x-k8s.io/drain is invalid: "
     assert waiting(plan) == {"db": (BlockerKind.RULE, f"{reason}found 'never', expected skip or wait-completed")}
 
 
-def test_nothing_is_another_policy_if_nothing_is_said() -> None:
+def test_policy_is_unchanged_without_machine_drain_rules() -> None:
     assert with_machine_drain_rules(NMO, Node(metadata=ObjectMeta(name="n1"))) is NMO
     ruled = with_machine_drain_rules(NMO, a_node([a_rule("a", "Skip")]))
     assert with_machine_drain_rules(ruled, a_node([a_rule("a", "Skip")])) is ruled

@@ -1,4 +1,4 @@
-"""A node's conditions tell how its maintenance stands, and those of others are left alone."""
+"""Node conditions show the state of the maintenance; conditions of others are kept."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -19,7 +19,7 @@ TRUE_AT: dict[LifecycleState, set[str]] = {
     LifecycleState.STUCK: {"MaintenanceInProgress"},
     LifecycleState.OVER: set(),
 }
-STAGES = st.sampled_from(list(LifecycleState))
+STATES = st.sampled_from(list(LifecycleState))
 
 
 def a_node(*conditions: RawObject) -> Node:
@@ -43,41 +43,43 @@ def true_conditions(node: Node) -> set[str]:
     return {it.type for it in node.status.conditions if it.status == "True"}
 
 
-@pytest.mark.parametrize("stage", LifecycleState)
-def test_each_stage_has_its_conditions(stage: LifecycleState) -> None:
-    node = apply_change(a_node(), conditions_patch(a_node(), stage, "NodeMaintenance patch", now=NOW))
-    assert true_conditions(node) == TRUE_AT[stage]
-    assert {it.type for it in node.status.conditions} == TRUE_AT[stage], "what is not true need not be told"
+@pytest.mark.parametrize("state", LifecycleState)
+def test_each_lifecycle_state_has_its_conditions(state: LifecycleState) -> None:
+    node = apply_change(a_node(), conditions_patch(a_node(), state, "NodeMaintenance patch", now=NOW))
+    assert true_conditions(node) == TRUE_AT[state]
+    assert {it.type for it in node.status.conditions} == TRUE_AT[state], "conditions that are not true are not added"
     assert all("NodeMaintenance patch" in it.message for it in node.status.conditions)
     assert all(it.last_transition_time == NOW for it in node.status.conditions)
 
 
-@given(stages=st.lists(STAGES, max_size=6))
-def test_whatever_the_way_the_conditions_are_those_of_the_stage(stages: list[LifecycleState]) -> None:
+@given(states=st.lists(STATES, max_size=6))
+def test_conditions_match_the_lifecycle_state_after_any_sequence(states: list[LifecycleState]) -> None:
     node = a_node()
-    for stage in stages:
-        node = apply_change(node, conditions_patch(node, stage, "x", now=NOW))
-        assert true_conditions(node) == TRUE_AT[stage]
-        assert conditions_patch(node, stage, "another reason", now=LATER) is None, "nothing is written again"
+    for state in states:
+        node = apply_change(node, conditions_patch(node, state, "x", now=NOW))
+        assert true_conditions(node) == TRUE_AT[state]
+        assert conditions_patch(node, state, "another reason", now=LATER) is None, "nothing is written again"
 
 
 @pytest.mark.parametrize("kind", NodeConditionType)
 @pytest.mark.parametrize("status", ["True", "False", "Unknown"])
 @pytest.mark.parametrize("message", ["", "drained by kubectl", "haulout: not really"])
-def test_what_somebody_else_has_written_is_left_alone(kind: str, status: str, message: str) -> None:
+def test_conditions_written_by_others_are_kept(kind: str, status: str, message: str) -> None:
     theirs = {"type": kind, "status": status, "reason": "Theirs", "message": message}
     node = a_node(theirs, {"type": "Ready", "status": "True"})
-    for stage in LifecycleState:
-        change = conditions_patch(node, stage, "x", now=NOW)
-        told = [] if change is None else [it["type"] for it in change["status"]["conditions"]]
-        assert kind not in told
-        assert "Ready" not in told
+    for state in LifecycleState:
+        change = conditions_patch(node, state, "x", now=NOW)
+        conditions = [] if change is None else [it["type"] for it in change["status"]["conditions"]]
+        assert kind not in conditions
+        assert "Ready" not in conditions
 
 
-def test_a_change_says_when_and_why() -> None:
+def test_changed_condition_has_transition_time_and_reason() -> None:
     node = apply_change(a_node(), conditions_patch(a_node(), LifecycleState.DRAINING, "x", now=NOW))
     change = conditions_patch(node, LifecycleState.DRAINED, "x", now=LATER)
     assert change is not None
-    told = {it["type"]: (it["status"], it["reason"], it["lastTransitionTime"]) for it in change["status"]["conditions"]}
+    conditions = {
+        it["type"]: (it["status"], it["reason"], it["lastTransitionTime"]) for it in change["status"]["conditions"]
+    }
     at = "2026-01-05T09:05:00Z"
-    assert told == {"DrainInProgress": ("False", "DrainCompleted", at), "Drained": ("True", "DrainCompleted", at)}
+    assert conditions == {"DrainInProgress": ("False", "DrainCompleted", at), "Drained": ("True", "DrainCompleted", at)}

@@ -1,4 +1,4 @@
-"""What disruption budgets allow when several pods are to leave at once."""
+"""Simulated evictions of several pods against PodDisruptionBudgets."""
 
 from typing import Any
 
@@ -29,34 +29,34 @@ def a_budget(name: str = "cart", *, app: str = "cart", allowed: int = 1, **more:
 CARTS = [a_pod(f"cart-{number}") for number in range(3)]
 
 
-def only(*pods: Pod, budget: PodDisruptionBudget) -> PdbSimulation:
-    tallies = simulate_evictions(pods, [budget]).pdbs
-    assert len(tallies) == 1
-    return tallies[0]
+def simulate_one_pdb(*pods: Pod, budget: PodDisruptionBudget) -> PdbSimulation:
+    simulations = simulate_evictions(pods, [budget]).pdbs
+    assert len(simulations) == 1
+    return simulations[0]
 
 
-def test_pods_on_several_nodes_add_up() -> None:
-    """Asked for each of them alone, the server says yes three times."""
-    result = only(*CARTS, budget=a_budget(allowed=1))
+def test_pods_on_several_nodes_are_summed_up_for_one_pdb() -> None:
+    """Single dry runs would succeed three times."""
+    result = simulate_one_pdb(*CARTS, budget=a_budget(allowed=1))
     assert (result.allowed, result.outcome) == (1, PdbOutcome.IN_TURN)
     assert result.waiting == ("shop/cart-1", "shop/cart-2")
     assert str(result) == "PodDisruptionBudget shop/cart allows 1 now, so 2 of 3 pods wait in turn"
 
 
-def test_what_fits_leaves_at_once() -> None:
-    result = only(*CARTS, budget=a_budget(allowed=3))
+def test_pods_within_the_allowed_disruptions_leave_at_once() -> None:
+    result = simulate_one_pdb(*CARTS, budget=a_budget(allowed=3))
     assert (result.outcome, result.waiting) == (PdbOutcome.AT_ONCE, ())
     assert str(result) == "PodDisruptionBudget shop/cart lets 3 pods leave at once"
 
 
-def test_a_budget_that_never_allows_anything_is_told() -> None:
-    result = only(CARTS[0], budget=a_budget(allowed=0, desiredHealthy=5))
+def test_pdb_that_never_allows_a_disruption_is_reported() -> None:
+    result = simulate_one_pdb(CARTS[0], budget=a_budget(allowed=0, desiredHealthy=5))
     assert result.outcome is PdbOutcome.NEVER
     assert str(result) == "PodDisruptionBudget shop/cart never allows a disruption, and 1 pod would need one"
 
 
-def test_a_budget_that_only_waits_for_a_pod_to_be_ready_will_open() -> None:
-    assert only(CARTS[0], budget=a_budget(allowed=0, currentHealthy=4)).outcome is PdbOutcome.IN_TURN
+def test_pdb_that_waits_for_a_ready_pod_allows_disruptions_in_turn() -> None:
+    assert simulate_one_pdb(CARTS[0], budget=a_budget(allowed=0, currentHealthy=4)).outcome is PdbOutcome.IN_TURN
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,7 @@ def test_a_budget_that_only_waits_for_a_pod_to_be_ready_will_open() -> None:
         a_pod("web", app="web"),
     ],
 )
-def test_no_budget_has_a_say_in_these(pod: Pod) -> None:
+def test_pdb_does_not_apply_to_pods_that_are_finished_pending_or_terminating(pod: Pod) -> None:
     assert simulate_evictions([pod], [a_budget(allowed=0)]).pdbs == ()
 
 
@@ -82,13 +82,13 @@ def test_no_budget_has_a_say_in_these(pod: Pod) -> None:
         (a_budget(desiredHealthy=0), False),
     ],
 )
-def test_pods_that_are_not_ready_may_be_free(budget: PodDisruptionBudget, *, free: bool) -> None:
-    result = only(a_pod("sick", ready=False), budget=budget)
+def test_unready_pods_are_charged_by_unhealthy_pod_eviction_policy(budget: PodDisruptionBudget, *, free: bool) -> None:
+    result = simulate_one_pdb(a_pod("sick", ready=False), budget=budget)
     assert bool(result.uncharged) is free
     assert bool(result.charged) is not free
 
 
-def test_a_pod_under_two_budgets_is_named_with_both_and_charged_to_none() -> None:
+def test_pod_with_several_pdbs_is_reported_with_all_and_charged_to_none() -> None:
     result = simulate_evictions(CARTS[:1], [a_budget("one"), a_budget("two")])
     assert result.pods_with_several_pdbs == (("shop/cart-0", ("shop/one", "shop/two")),)
     assert result.pdbs == ()
@@ -102,5 +102,5 @@ def test_a_pod_under_two_budgets_is_named_with_both_and_charged_to_none() -> Non
         a_budget(spec={"selector": {"matchExpressions": "odd"}}),
     ],
 )
-def test_a_budget_of_others_or_of_nobody_does_not_count(budget: PodDisruptionBudget) -> None:
+def test_pdb_of_another_namespace_or_without_selector_does_not_count(budget: PodDisruptionBudget) -> None:
     assert simulate_evictions(CARTS, [budget]).pdbs == ()

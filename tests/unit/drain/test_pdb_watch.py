@@ -14,33 +14,33 @@ LONGEST_FIRST_PAUSE = 2.1  # seconds
 
 
 @asynccontextmanager
-async def watching(town: DrainCluster) -> AsyncIterator[PodDisruptionBudgetWatch]:
+async def watching(cluster: DrainCluster) -> AsyncIterator[PodDisruptionBudgetWatch]:
     """Watch one budget."""
-    openings = PodDisruptionBudgetWatch(town.client, on_allowed=lambda _: None)
+    pdb_watch = PodDisruptionBudgetWatch(cluster.client, on_allowed=lambda _: None)
     async with asyncio.TaskGroup() as group:
-        openings.watch([CART], group)
+        pdb_watch.watch([CART], group)
         try:
-            yield openings
+            yield pdb_watch
         finally:
-            openings.close()
+            pdb_watch.close()
 
 
-async def test_a_watch_that_fails_once_is_opened_again_after_the_first_pause(clock: Clock) -> None:
-    async with a_drain_cluster(clock, "n1") as town:
-        town.put(a_pdb("cart", app="cart", minAvailable=1))
-        town.transport.faults.fail_before_effect(path="/poddisruptionbudgets", response=500)
-        async with watching(town) as openings:
-            assert await town.wait_until(lambda: openings.is_watched(CART)) < LONGEST_FIRST_PAUSE
+async def test_watch_that_fails_once_is_reopened_after_the_first_backoff(clock: Clock) -> None:
+    async with a_drain_cluster(clock, "n1") as cluster:
+        cluster.put(a_pdb("cart", app="cart", minAvailable=1))
+        cluster.transport.faults.fail_before_effect(path="/poddisruptionbudgets", response=500)
+        async with watching(cluster) as pdb_watch:
+            assert await cluster.wait_until(lambda: pdb_watch.is_watched(CART)) < LONGEST_FIRST_PAUSE
 
 
-async def test_a_watch_that_breaks_after_it_worked_is_opened_again_after_the_first_pause(clock: Clock) -> None:
-    async with a_drain_cluster(clock, "n1") as town:
-        town.put(a_pdb("cart", app="cart", minAvailable=1))
-        town.transport.faults.fail_before_effect(path="/poddisruptionbudgets", response=500, times=4)
-        async with watching(town) as openings:
-            await town.wait_until(lambda: openings.is_watched(CART))
+async def test_watch_that_breaks_after_it_worked_is_reopened_after_the_first_backoff(clock: Clock) -> None:
+    async with a_drain_cluster(clock, "n1") as cluster:
+        cluster.put(a_pdb("cart", app="cart", minAvailable=1))
+        cluster.transport.faults.fail_before_effect(path="/poddisruptionbudgets", response=500, times=4)
+        async with watching(cluster) as pdb_watch:
+            await cluster.wait_until(lambda: pdb_watch.is_watched(CART))
             await clock.sleep(timedelta(minutes=1))
-            town.transport.faults.break_stream(path="/poddisruptionbudgets")
-            town.put(a_pdb("cart", app="cart", minAvailable=2))
-            await town.wait_until(lambda: not openings.is_watched(CART))
-            assert await town.wait_until(lambda: openings.is_watched(CART)) < LONGEST_FIRST_PAUSE
+            cluster.transport.faults.break_stream(path="/poddisruptionbudgets")
+            cluster.put(a_pdb("cart", app="cart", minAvailable=2))
+            await cluster.wait_until(lambda: not pdb_watch.is_watched(CART))
+            assert await cluster.wait_until(lambda: pdb_watch.is_watched(CART)) < LONGEST_FIRST_PAUSE

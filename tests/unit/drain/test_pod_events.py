@@ -29,41 +29,41 @@ def with_annotations(node: Node, annotations: dict[str, str]) -> Node:
 
 
 def cordoned(clock: Clock, owner: str, node: Node = NODE) -> Node:
-    """Return a node that one more owner has cordoned now."""
+    """Return the node, cordoned by one more owner."""
     change = acquire(node, owner, EMPTY_REQUEST, now=clock.now())
     assert change is not None
     return with_annotations(node, change["metadata"]["annotations"])
 
 
 async def evict(server: ApiServer, clock: Clock, node: Node) -> int:
-    """Tell of the eviction of the pod in a process of its own; return how many events there are then."""
+    """Record the eviction event in a new process; return the number of events."""
     events = EventRecorder(Client(server.transport(), clock=clock, random=Random()), instance="test")
     pod_events.record_pod_event(events, node, POD, EscalationStep.EVICT)
     await events.flush(timedelta(seconds=10))
     return len(server.objects("events.events.k8s.io"))
 
 
-async def test_two_processes_tell_of_an_eviction_once(server: ApiServer, clock: Clock) -> None:
+async def test_two_processes_record_an_eviction_event_once(server: ApiServer, clock: Clock) -> None:
     node = cordoned(clock, "profile/os")
     assert await evict(server, clock, node) == 1
     assert await evict(server, clock, node) == 1
 
 
-async def test_a_second_owner_of_the_cordon_does_not_tell_again(server: ApiServer, clock: Clock) -> None:
+async def test_second_cordon_owner_does_not_record_the_event_again(server: ApiServer, clock: Clock) -> None:
     node = cordoned(clock, "profile/os")
     assert await evict(server, clock, node) == 1
     await clock.sleep(timedelta(minutes=1))
     assert await evict(server, clock, cordoned(clock, "profile/firmware", node)) == 1
 
 
-async def test_the_next_maintenance_tells_again(server: ApiServer, clock: Clock) -> None:
+async def test_next_maintenance_records_a_new_event(server: ApiServer, clock: Clock) -> None:
     assert await evict(server, clock, cordoned(clock, "profile/os")) == 1
     await clock.sleep(timedelta(minutes=1))
     assert await evict(server, clock, cordoned(clock, "profile/os")) == 2
 
 
 @pytest.mark.parametrize("annotations", [{}, {CORDON_ANNOTATION: "{}"}, {CORDON_ANNOTATION: "not JSON"}])
-async def test_a_node_without_a_readable_mark_has_its_events_too(
+async def test_node_without_a_readable_cordon_annotation_has_events(
     server: ApiServer, clock: Clock, annotations: dict[str, str]
 ) -> None:
     assert await evict(server, clock, with_annotations(NODE, annotations)) == 1

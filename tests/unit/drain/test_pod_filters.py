@@ -1,4 +1,4 @@
-"""Which pods leave, by kubectl's rules and in its words."""
+"""Pod filters with the rules and messages of kubectl."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -49,16 +49,16 @@ def filter_one_pod(
     return filter_pod(pod, filters, daemon_set=lambda _: daemon_set, now=NOW)
 
 
-def test_a_pod_that_somebody_replaces_leaves_without_a_word() -> None:
-    verdict = filter_one_pod(a_pod())
-    assert (verdict.disposition, verdict.warnings, verdict.problem) == (PodDisposition.LEAVES, (), "")
+def test_managed_pod_leaves_without_a_warning() -> None:
+    status = filter_one_pod(a_pod())
+    assert (status.disposition, status.warnings, status.problem) == (PodDisposition.LEAVES, (), "")
 
 
-def test_a_custom_controller_is_a_controller() -> None:
+def test_custom_controller_counts_as_controller() -> None:
     assert filter_one_pod(a_pod(owner="example.dev/v1 Database")).disposition is PodDisposition.LEAVES
 
 
-def test_an_owner_that_does_not_control_is_nobody() -> None:
+def test_owner_that_is_not_the_controller_does_not_count() -> None:
     pod = a_pod(meta={"ownerReferences": [{"apiVersion": "v1", "kind": "Node", "name": "n1", "uid": "u"}]})
     assert filter_one_pod(pod).disposition is PodDisposition.REFUSED
 
@@ -80,20 +80,22 @@ def test_an_owner_that_does_not_control_is_nobody() -> None:
         ),
     ],
 )
-def test_what_would_be_lost_goes_only_when_told(pod: Pod, allowing: PodFilters, refusal: str, warning: str) -> None:
+def test_pod_with_data_or_without_controller_leaves_only_with_the_flag(
+    pod: Pod, allowing: PodFilters, refusal: str, warning: str
+) -> None:
     assert filter_one_pod(pod) == PodDeleteStatus(pod, PodDisposition.REFUSED, problem=refusal)
     assert filter_one_pod(pod, allowing) == PodDeleteStatus(pod, PodDisposition.LEAVES, (warning,))
 
 
 def test_all_warnings_about_a_pod_are_kept() -> None:
     """Kubectl keeps only the last one."""
-    verdict = filter_one_pod(a_pod(owner="", volumes=STORAGE), ALL)
-    assert verdict.warnings == ("deleting Pods with local storage", "deleting Pods that declare no controller")
+    status = filter_one_pod(a_pod(owner="", volumes=STORAGE), ALL)
+    assert status.warnings == ("deleting Pods with local storage", "deleting Pods that declare no controller")
 
 
 @pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
 @pytest.mark.parametrize("owner", ["", A_DAEMON, "batch/v1 Job"])
-def test_a_finished_pod_always_leaves(phase: str, owner: str) -> None:
+def test_finished_pod_always_leaves(phase: str, owner: str) -> None:
     assert (
         filter_one_pod(a_pod(owner=owner, phase=phase, volumes=STORAGE), daemon_set=BROKEN).disposition
         is PodDisposition.LEAVES
@@ -101,7 +103,7 @@ def test_a_finished_pod_always_leaves(phase: str, owner: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("answer", "filters", "fate", "said"),
+    ("answer", "filters", "disposition", "message"),
     [
         (EXISTS, PodFilters(), PodDisposition.REFUSED, "DaemonSet-managed Pods (use --ignore-daemonsets to ignore)"),
         (
@@ -117,22 +119,24 @@ def test_a_finished_pod_always_leaves(phase: str, owner: str) -> None:
         (BROKEN, ALL, PodDisposition.REFUSED, "the server is out of order"),
     ],
 )
-def test_pods_of_daemon_sets(answer: DaemonSetInfo, filters: PodFilters, fate: PodDisposition, said: str) -> None:
-    verdict = filter_one_pod(a_pod(owner=A_DAEMON), filters, daemon_set=answer)
-    assert (verdict.disposition, verdict.problem or verdict.warnings[0]) == (fate, said)
+def test_daemon_set_pods_are_filtered_like_in_kubectl(
+    answer: DaemonSetInfo, filters: PodFilters, disposition: PodDisposition, message: str
+) -> None:
+    status = filter_one_pod(a_pod(owner=A_DAEMON), filters, daemon_set=answer)
+    assert (status.disposition, status.problem or status.warnings[0]) == (disposition, message)
 
 
-def test_a_daemon_set_of_another_group_is_a_controller_like_any() -> None:
+def test_daemon_set_of_another_api_group_counts_as_controller() -> None:
     pod = a_pod(owner="apps.kruise.io/v1alpha1 DaemonSet")
     assert filter_one_pod(pod, daemon_set=BROKEN).disposition is PodDisposition.LEAVES
 
 
-def test_an_ignored_daemon_sets_pod_keeps_its_storage() -> None:
-    verdict = filter_one_pod(a_pod(owner=A_DAEMON, volumes=STORAGE), PodFilters(ignore_daemonsets=True))
-    assert verdict.warnings == ("ignoring DaemonSet-managed Pods",)
+def test_pod_of_an_ignored_daemon_set_has_no_storage_warning() -> None:
+    status = filter_one_pod(a_pod(owner=A_DAEMON, volumes=STORAGE), PodFilters(ignore_daemonsets=True))
+    assert status.warnings == ("ignoring DaemonSet-managed Pods",)
 
 
-def test_a_static_pod_stays_without_a_word() -> None:
+def test_static_pod_stays_without_a_warning() -> None:
     pod = a_pod(owner="", meta={"annotations": {"kubernetes.io/config.mirror": "abc"}})
     assert filter_one_pod(pod) == PodDeleteStatus(pod, PodDisposition.STAYS)
 
@@ -141,7 +145,7 @@ def test_a_static_pod_stays_without_a_word() -> None:
     ("overdue_seconds", "patience_seconds", "given_up"),
     [(61, 60, True), (60, 60, False), (60.9, 60, False), (3600, 0, False), (-5, 1, False)],
 )
-def test_a_pod_that_does_not_end_is_given_up_after_a_while(
+def test_terminating_pod_is_skipped_after_skip_wait_for_delete(
     overdue_seconds: float, patience_seconds: int, *, given_up: bool
 ) -> None:
     ended = NOW - timedelta(seconds=overdue_seconds)
@@ -150,7 +154,7 @@ def test_a_pod_that_does_not_end_is_given_up_after_a_while(
     assert filter_one_pod(pod, filters).disposition is (PodDisposition.STAYS if given_up else PodDisposition.LEAVES)
 
 
-def test_a_node_is_told_about_in_one_line_for_each_reason() -> None:
+def test_filter_pods_reports_one_line_per_reason() -> None:
     pods = [a_pod("a", owner=""), a_pod("b", volumes=STORAGE), a_pod("c", owner=""), a_pod("d")]
     selected = filter_pods(pods, PodFilters(), daemon_set=lambda _: EXISTS, now=NOW)
     assert selected.refusals == (
@@ -165,14 +169,14 @@ def test_a_node_is_told_about_in_one_line_for_each_reason() -> None:
     )
 
 
-def test_problems_are_joined_as_kubernetes_joins_them() -> None:
+def test_aggregate_errors_joins_like_kubernetes() -> None:
     assert aggregate_errors(["a"]) == "a"
     assert aggregate_errors(["a", "b", "a"]) == "[a, b]"
 
 
 @pytest.mark.parametrize("phase", ["Running", "Succeeded"])
 @pytest.mark.parametrize("owner", [A_DAEMON, "apps.kruise.io/v1alpha1 DaemonSet"])
-def test_whatever_calls_itself_a_daemon_set_can_be_spared_without_asking(owner: str, phase: str) -> None:
+def test_keep_any_daemonset_keeps_pods_of_any_daemon_set_kind_without_a_lookup(owner: str, phase: str) -> None:
     sparing = PodFilters(force=True, delete_emptydir_data=True, keep_any_daemonset=True)
     assert (
         filter_one_pod(a_pod(owner=owner, phase=phase), sparing, daemon_set=BROKEN).disposition is PodDisposition.STAYS

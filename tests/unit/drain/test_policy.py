@@ -1,4 +1,4 @@
-"""What a policy says of one pod."""
+"""The drain policy for one pod."""
 
 from dataclasses import replace
 from datetime import timedelta
@@ -39,16 +39,16 @@ RULES = (
         (a_pod(app="web", namespace="other"), {"tier": "batch"}, "c"),
     ],
 )
-def test_the_first_rule_by_name_that_matches_counts(pod: Pod, labels: dict[str, str], rule: str) -> None:
+def test_first_matching_rule_by_name_applies(pod: Pod, labels: dict[str, str], rule: str) -> None:
     assert DrainPolicy(rules=RULES).rule_for(pod, labels).name == rule
 
 
-def test_labels_of_namespaces_are_asked_for_only_if_a_rule_needs_them() -> None:
+def test_namespaces_are_needed_only_if_a_rule_selects_namespaces() -> None:
     assert DrainPolicy(rules=RULES).needs_namespaces
     assert not DrainPolicy(rules=RULES[:2]).needs_namespaces
 
 
-def test_a_rule_overrides_what_the_policy_says() -> None:
+def test_rule_overrides_the_policy() -> None:
     policy = DrainPolicy(
         filters=PodFilters(force=True),
         force_delete=True,
@@ -65,20 +65,20 @@ def test_a_rule_overrides_what_the_policy_says() -> None:
     )
 
 
-def test_what_is_not_allowed_has_no_instant() -> None:
+def test_limits_without_permission_to_delete_have_no_timeouts() -> None:
     policy = DrainPolicy(eviction_timeout=MINUTE, deletion_timeout=MINUTE)
     limits = policy.limits_for(a_pod(terminationGracePeriodSeconds=90), DEFAULT_RULE)
     assert limits == EscalationLimits(grace=1.5 * MINUTE)
 
 
-def test_like_the_operator_and_like_kubectl() -> None:
+def test_like_nmo_and_like_kubectl_have_the_same_filters() -> None:
     filters = PodFilters(force=True, ignore_daemonsets=True, delete_emptydir_data=True)
     assert DrainPolicy.like_nmo() == DrainPolicy.like_kubectl(filters) == DrainPolicy(filters=filters)
     assert list(DrainPolicy.like_nmo().problems()) == []
     assert DrainPolicy.like_kubectl(PodFilters(), timeout=MINUTE).timeout == MINUTE
 
 
-def test_like_the_other_operator_it_is_harsh_only_with_both_times() -> None:
+def test_like_smc_deletes_only_with_both_timeouts() -> None:
     calm, harsh = DrainPolicy.like_smc(), DrainPolicy.like_smc(eviction_timeout=MINUTE, deletion_timeout=2 * MINUTE)
     assert [*calm.problems(), *harsh.problems()] == []
     assert calm.limits_for(a_pod(), DEFAULT_RULE) == EscalationLimits(grace=MINUTE / 2)
@@ -86,7 +86,7 @@ def test_like_the_other_operator_it_is_harsh_only_with_both_times() -> None:
     assert (limits.eviction_timeout, limits.deletion_timeout) == (MINUTE, 2 * MINUTE)
 
 
-def test_a_number_of_requests_must_make_sense() -> None:
+def test_parallel_must_be_at_least_one() -> None:
     assert list(DrainPolicy(parallel=0).problems()) == [("parallel", "found 0, expected a number from 1 to 500")]
 
 
@@ -106,7 +106,7 @@ ALL = DrainOrder(by_priority=True, storage_last=True, daemon_sets_last=True)
         (ALL, ["plain", "vital", "store", "last", "agent"]),
     ],
 )
-def test_pods_leave_in_the_order_that_was_asked_for(order: DrainOrder, names: list[str]) -> None:
+def test_pods_are_sorted_by_the_requested_order(order: DrainOrder, names: list[str]) -> None:
     pods = [
         a_pod(app="agent", kind="DaemonSet", priority=5),
         a_pod(app="last"),
@@ -119,7 +119,7 @@ def test_pods_leave_in_the_order_that_was_asked_for(order: DrainOrder, names: li
     assert sorted(places, key=lambda name: places[name]) == names
 
 
-def test_waiting_for_an_end_holds_up_only_higher_orders() -> None:
+def test_wait_completed_delays_only_higher_orders() -> None:
     waits = order_key_of(a_pod(), DrainRule(name="w", behavior=Behavior.WAIT_COMPLETED), ALL)
     beside = order_key_of(a_pod(volumes=STORAGE, priority=2_000_000_000), DEFAULT_RULE, ALL)
     after = order_key_of(a_pod(), DrainRule(name="x", order=1), ALL)
@@ -127,7 +127,7 @@ def test_waiting_for_an_end_holds_up_only_higher_orders() -> None:
     assert before < beside < waits < after
 
 
-def test_pods_of_daemon_sets_leave_after_all_orders_and_in_order_among_themselves() -> None:
+def test_daemon_set_pods_leave_after_all_orders_and_in_order_among_themselves() -> None:
     highest = order_key_of(a_pod(), DrainRule(name="x", order=2**31 - 1), ALL)
     orders = (-(2**31), None, 2**31 - 1)
     daemons = [order_key_of(a_pod(kind="DaemonSet"), DrainRule(name="d", order=order), ALL) for order in orders]
@@ -145,7 +145,7 @@ def test_pods_of_daemon_sets_leave_after_all_orders_and_in_order_among_themselve
         (order_key_of(a_pod(), DrainRule(name="w", behavior=Behavior.WAIT_COMPLETED), ALL), "order 0"),
     ],
 )
-def test_a_place_is_told_in_words(place: OrderKey, words: str) -> None:
+def test_order_key_is_formatted_as_text(place: OrderKey, words: str) -> None:
     assert str(place) == words
 
 

@@ -1,4 +1,4 @@
-"""A drain policy as people write it."""
+"""Parsing of drain policies."""
 
 from datetime import timedelta
 from typing import Any
@@ -57,7 +57,7 @@ def problems(document: Any, **more: Any) -> tuple[str, ...]:
     return caught.value.problems
 
 
-def test_a_whole_policy_is_understood() -> None:
+def test_complete_policy_is_parsed() -> None:
     assert parse_policy(yaml.safe_load(WHOLE)) == DrainPolicy(
         filters=PodFilters(
             force=True,
@@ -96,19 +96,19 @@ def test_a_whole_policy_is_understood() -> None:
 
 
 @pytest.mark.parametrize("nothing", [None, {}])
-def test_what_is_left_out_is_as_in_the_base(nothing: Any) -> None:
+def test_missing_fields_come_from_the_base_policy(nothing: Any) -> None:
     assert parse_policy(nothing, base=DrainPolicy.like_nmo()) == DrainPolicy.like_nmo()
     assert parse_policy({"timeout": "1h"}, base=DrainPolicy.like_nmo()).filters.force
 
 
-def test_the_default_tries_for_ever_and_forces_nothing() -> None:
+def test_default_policy_has_no_timeouts_and_forces_nothing() -> None:
     policy = parse_policy({})
     assert policy.timeout is policy.eviction_timeout is policy.deletion_timeout is None
     assert not policy.filters.force
     assert not policy.force_delete
 
 
-def test_all_that_is_wrong_is_told_at_once_with_its_place() -> None:
+def test_all_problems_are_reported_at_once_with_their_path() -> None:
     document = {
         "timeuot": "1h",
         "force": "yes",
@@ -194,10 +194,10 @@ def test_all_that_is_wrong_is_told_at_once_with_its_place() -> None:
         ),
     ],
 )
-def test_what_makes_no_sense_is_refused(document: Any, problem: str) -> None:
+def test_invalid_policy_is_refused(document: Any, problem: str) -> None:
     assert problems(document) == (problem,)
 
 
-def test_the_error_names_the_file() -> None:
+def test_policy_error_names_the_file() -> None:
     with pytest.raises(PolicyError, match=r"^drain.yaml: parallel: found 0, expected a whole number"):
         parse_policy({"parallel": 0}, file="drain.yaml")

@@ -1,6 +1,6 @@
-"""Maintenances while the API server dies, rights are withdrawn and clocks are set: nothing is missing in the record.
+"""The history is complete although the API server dies, permissions are revoked and clocks jump.
 
-The judge counts the changes from the writes to the objects themselves. `--rounds` says how many rounds there are.
+The audit counts changes from the writes to the objects themselves. `--rounds` sets the number of rounds.
 """
 
 import asyncio
@@ -36,19 +36,19 @@ _HISTORY = timedelta(minutes=15)
 
 
 class FaultyRun:
-    """A cluster with an operator, what people do in it, and who counts."""
+    """A cluster with an operator, user actions and an audit of the history."""
 
     def __init__(self, cluster: SandboxCluster, operator: Process, random: Random) -> None:
         self.cluster = cluster
         self.operator = operator
         self.random = random
-        self.judge = HistoryAudit()
+        self.audit = HistoryAudit()
         self._read = 0
 
     async def round(self, number: int) -> None:
-        """Have a node maintained by an order, and another one by its profile."""
+        """Maintain one node with a NodeMaintenance, and another one with its profile."""
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._order(f"patch-{number % 2}"))  # a name comes again
+            group.create_task(self._order(f"patch-{number % 2}"))  # names are reused
             group.create_task(self._lead())
 
     async def pause(self, up_to: float) -> None:
@@ -56,14 +56,14 @@ class FaultyRun:
         await self.cluster.pass_time(seconds=self.random.uniform(0, up_to))
 
     def problems(self) -> list[str]:
-        """Return what is wrong with the records by now."""
+        """Return the current problems of the records."""
         writes = self.cluster.history
         for write in writes[self._read :]:
-            self.judge.observe(write.kind.plural, write.key, write.after)
+            self.audit.observe(write.kind.plural, write.key, write.after)
         self._read = len(writes)
         for name, record in self.cluster.by_key(RECORDS).items():
-            self.judge.read_record(name, record)
-        return self.judge.problems()
+            self.audit.read_record(name, record)
+        return self.audit.problems()
 
     async def _order(self, name: str) -> None:
         await create_maintenance(self.cluster, "n1", name=name)
@@ -92,36 +92,36 @@ def _record_requests(request: Request) -> bool:
     return RECORDS in request.path
 
 
-async def _kill_server(story: FaultyRun) -> None:
-    """Have the server gone, and when it is back, it has not read the roles yet."""
-    line = story.cluster.transport(_OPERATOR)
-    line.cut()
-    await story.pause(8)
-    rule = line.faults.fail_before_effect(response=403, where=_any_request, times=None)
-    line.mend()
-    await story.pause(5)
-    line.faults.remove(rule)
+async def _kill_server(run: FaultyRun) -> None:
+    """Stop the API server; after its return it answers 403 for a while."""
+    transport = run.cluster.transport(_OPERATOR)
+    transport.cut()
+    await run.pause(8)
+    rule = transport.faults.fail_before_effect(response=403, where=_any_request, times=None)
+    transport.mend()
+    await run.pause(5)
+    transport.faults.remove(rule)
 
 
-async def _withdraw_permissions(story: FaultyRun) -> None:
-    """All rights, or those to write the history."""
-    where = story.random.choice([_any_request, _record_requests])
-    rule = story.cluster.transport(_OPERATOR).faults.fail_before_effect(response=403, where=where, times=None)
-    await story.pause(60)
-    story.cluster.transport(_OPERATOR).faults.remove(rule)
+async def _withdraw_permissions(run: FaultyRun) -> None:
+    """Revoke all permissions, or those for the history, for a while."""
+    where = run.random.choice([_any_request, _record_requests])
+    rule = run.cluster.transport(_OPERATOR).faults.fail_before_effect(response=403, where=where, times=None)
+    await run.pause(60)
+    run.cluster.transport(_OPERATOR).faults.remove(rule)
 
 
-async def _set_clock(story: FaultyRun) -> None:
-    """By up to two hours, back or forth."""
-    clock = story.operator.clock
+async def _set_clock(run: FaultyRun) -> None:
+    """Move the wall clock of the operator by up to two hours."""
+    clock = run.operator.clock
     assert isinstance(clock, VirtualClock)
-    clock.move_wall_clock(timedelta(hours=story.random.uniform(-2, 2)))
+    clock.move_wall_clock(timedelta(hours=run.random.uniform(-2, 2)))
 
 
-async def _kill_operator(story: FaultyRun) -> None:
-    story.operator.kill()
-    await story.pause(5)
-    story.operator.start()
+async def _kill_operator(run: FaultyRun) -> None:
+    run.operator.kill()
+    await run.pause(5)
+    run.operator.start()
 
 
 FAULTS: dict[str, Callable[[FaultyRun], Awaitable[None]]] = {
@@ -147,7 +147,7 @@ def rounds(request: pytest.FixtureRequest) -> int:
 
 @pytest.mark.parametrize("seed", [1, 2])
 @pytest.mark.parametrize("fault", FAULTS)
-async def test_no_change_is_missing_in_the_record_whatever_happens_meanwhile(
+async def test_history_misses_no_change_under_faults(
     clock: Clock, file: Path, fault: str, seed: int, rounds: int
 ) -> None:
     random = Random(f"{fault} {seed}")
@@ -158,16 +158,18 @@ async def test_no_change_is_missing_in_the_record_whatever_happens_meanwhile(
         .with_deployment("shop/cart", replicas=3, pods=pods)
     )
     async with plan.on_the_sandbox() as cluster:
-        story = FaultyRun(
-            cluster, cluster.run(operator_with_profiles(file, outside=FakeExternalClient()), name=_OPERATOR), random
+        run = FaultyRun(
+            cluster,
+            cluster.run(operator_with_profiles(file, external_client=FakeExternalClient()), name=_OPERATOR),
+            random,
         )
         await set_profiles(cluster, "n2", "os")
         for number in range(rounds):
             async with asyncio.TaskGroup() as group:
-                group.create_task(story.round(number))
+                group.create_task(run.round(number))
                 for _ in range(random.randint(1, 3)):
-                    await story.pause(4)
-                    await FAULTS[fault](story)
-            await cluster.eventually(story.problems, becomes=[], within=_HISTORY)
-    assert story.judge.changes == rounds * 6
-    assert story.judge.missing_count() == 0
+                    await run.pause(4)
+                    await FAULTS[fault](run)
+            await cluster.eventually(run.problems, becomes=[], within=_HISTORY)
+    assert run.audit.changes == rounds * 6
+    assert run.audit.missing_count() == 0

@@ -1,4 +1,4 @@
-"""The history of deleted nodes: kept for a time, bounded, and never taken from a node that exists."""
+"""Retention: the history of deleted nodes is kept for a time, bounded, and never deleted while the node exists."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -40,25 +40,25 @@ _SETTLE_SECONDS = 5  # seconds
 
 
 class Operator:
-    """What the leader runs of the history."""
+    """The history components of a leader."""
 
     def __init__(self, cluster: SandboxCluster, settings: RetentionSettings, name: str) -> None:
         client = Client(cluster.transport(name), clock=cluster.clock, random=Random(1))
         self.nodes = node_cache(client)
-        self.retention = Retention(client, self.nodes, is_off=lambda: self.keeper.is_off, settings=settings)
-        self.keeper = HistoryWriter(client, on_created=self.retention.enqueue)
-        self.keeper.subscribe(self.retention.relist)
+        self.retention = Retention(client, self.nodes, is_off=lambda: self.writer.is_off, settings=settings)
+        self.writer = HistoryWriter(client, on_created=self.retention.enqueue)
+        self.writer.subscribe(self.retention.relist)
 
 
 @asynccontextmanager
 async def running_operator(
     cluster: SandboxCluster, *, settings: RetentionSettings = SETTINGS, name: str = OPERATOR
 ) -> AsyncIterator[Operator]:
-    """Run it in the cluster."""
+    """Run the components in the cluster."""
     operator = Operator(cluster, settings, name)
     async with asyncio.TaskGroup() as group:
         running = [
-            group.create_task(one) for one in (operator.nodes.run(), operator.keeper.run(), operator.retention.run())
+            group.create_task(one) for one in (operator.nodes.run(), operator.writer.run(), operator.retention.run())
         ]
         await cluster.pass_time(seconds=_SETTLE_SECONDS)
         yield operator
@@ -84,7 +84,7 @@ async def add_entry(
     cluster: SandboxCluster, operator: Operator, *names: str, new_entry: NewEntry | None = None
 ) -> None:
     for name in names:
-        operator.keeper.add(await cluster.admin.get(NODES, name), new_entry or a_new_entry())
+        operator.writer.add(await cluster.admin.get(NODES, name), new_entry or a_new_entry())
     await cluster.pass_time(seconds=_SETTLE_SECONDS)
 
 
@@ -95,7 +95,7 @@ async def delete_nodes(cluster: SandboxCluster, *names: str) -> None:
 
 
 def recreate_node(cluster: SandboxCluster, name: str) -> RawObject:
-    """Have a node of this name once more; return it."""
+    """Create the node again; return it."""
     cluster.api.put({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}, "spec": {}, "status": {}})
     found: RawObject = cluster.get("nodes", name)
     return found
@@ -118,7 +118,7 @@ def existing_records(cluster: SandboxCluster, count: int) -> list[str]:
 # The node is deleted
 
 
-async def test_the_history_of_a_deleted_node_stays_and_says_when_it_was_deleted(clock: Clock) -> None:
+async def test_history_of_a_deleted_node_is_kept_with_the_deletion_time(clock: Clock) -> None:
     async with a_recorded_cluster(clock, nodes=2) as cluster, running_operator(cluster) as operator:
         await add_entry(cluster, operator, "n1")
         await cluster.pass_time(hours=1)
@@ -132,7 +132,7 @@ async def test_the_history_of_a_deleted_node_stays_and_says_when_it_was_deleted(
         assert write_count(cluster, "n1") == 2
 
 
-async def test_it_goes_at_the_exact_time_and_nothing_is_asked_until_then(clock: Clock) -> None:
+async def test_record_is_deleted_exactly_after_keep_for_without_polling(clock: Clock) -> None:
     async with a_recorded_cluster(clock) as cluster, running_operator(cluster) as operator:
         await add_entry(cluster, operator, "n1")
         at = clock.now()
@@ -145,26 +145,26 @@ async def test_it_goes_at_the_exact_time_and_nothing_is_asked_until_then(clock: 
         assert not cluster.has(PLURAL, "n1")
 
 
-async def test_what_happened_last_to_a_node_is_written_before_its_end(clock: Clock) -> None:
+async def test_last_entry_of_a_node_is_written_before_its_deletion_entry(clock: Clock) -> None:
     async with a_recorded_cluster(clock) as cluster, running_operator(cluster) as operator:
         await add_entry(cluster, operator, "n1")
-        operator.keeper.add(await cluster.admin.get(NODES, "n1"), a_new_entry(1, to="operational"))
+        operator.writer.add(await cluster.admin.get(NODES, "n1"), a_new_entry(1, to="operational"))
         await delete_nodes(cluster, "n1")
         assert [one["object"] for one in entries(cluster, "n1")] == [OS, OS, NODE]
 
 
-async def test_a_record_that_is_made_after_the_node_is_gone_expires_too(clock: Clock) -> None:
+async def test_record_created_after_the_node_was_deleted_expires(clock: Clock) -> None:
     async with a_recorded_cluster(clock) as cluster, running_operator(cluster) as operator:
         node = await cluster.admin.get(NODES, "n1")
         await delete_nodes(cluster, "n1")
-        operator.keeper.add(node, a_new_entry())
+        operator.writer.add(node, a_new_entry())
         await cluster.pass_time(seconds=_SETTLE_SECONDS)
         assert NODE_DELETED_ANNOTATION in annotations(cluster)
         await cluster.pass_time(seconds=SETTINGS.keep_for.total_seconds())
         assert not cluster.has(PLURAL, "n1")
 
 
-async def test_without_retention_a_record_goes_with_its_node(clock: Clock) -> None:
+async def test_record_is_deleted_with_its_node_without_retention(clock: Clock) -> None:
     none = RetentionSettings(keep_for=timedelta())
     async with a_recorded_cluster(clock) as cluster, running_operator(cluster, settings=none) as operator:
         await add_entry(cluster, operator, "n1")
@@ -175,14 +175,14 @@ async def test_without_retention_a_record_goes_with_its_node(clock: Clock) -> No
 # How many
 
 
-async def test_of_too_many_the_nodes_that_were_deleted_first_go(clock: Clock) -> None:
+async def test_records_of_nodes_deleted_first_are_removed_above_the_maximum(clock: Clock) -> None:
     async with a_recorded_cluster(clock, nodes=6) as cluster, running_operator(cluster) as operator:
         await add_entry(cluster, operator, *(f"n{number}" for number in range(1, 7)))
         await delete_nodes(cluster, "n5", "n2", "n4", "n1", "n3")
         assert existing_records(cluster, 6) == ["n1", "n3", "n4", "n6"]
 
 
-async def test_a_successor_that_may_keep_fewer_deletes_the_others(clock: Clock) -> None:
+async def test_successor_with_a_lower_maximum_deletes_surplus_records(clock: Clock) -> None:
     names = [f"n{number}" for number in range(1, 5)]
     async with a_recorded_cluster(clock, nodes=4) as cluster:
         async with running_operator(cluster, settings=RetentionSettings()) as operator:
@@ -193,10 +193,10 @@ async def test_a_successor_that_may_keep_fewer_deletes_the_others(clock: Clock) 
             assert existing_records(cluster, 4) == ["n4"]
 
 
-# The operator was away
+# While no operator runs
 
 
-async def test_a_node_deleted_while_no_operator_ran_is_noticed_at_the_start(clock: Clock) -> None:
+async def test_node_deleted_while_no_operator_ran_is_recorded_at_startup(clock: Clock) -> None:
     async with a_recorded_cluster(clock) as cluster:
         async with running_operator(cluster) as operator:
             await add_entry(cluster, operator, "n1")
@@ -211,7 +211,7 @@ async def test_a_node_deleted_while_no_operator_ran_is_noticed_at_the_start(cloc
             assert not cluster.has(PLURAL, "n1")
 
 
-async def test_a_successor_counts_from_the_deletion_and_writes_nothing_again(clock: Clock) -> None:
+async def test_successor_counts_from_the_deletion_and_writes_nothing_again(clock: Clock) -> None:
     async with a_recorded_cluster(clock) as cluster:
         async with running_operator(cluster) as operator:
             await add_entry(cluster, operator, "n1")
@@ -224,7 +224,7 @@ async def test_a_successor_counts_from_the_deletion_and_writes_nothing_again(clo
             assert not cluster.has(PLURAL, "n1")
 
 
-async def test_what_expired_while_no_operator_ran_goes_at_the_start(clock: Clock) -> None:
+async def test_record_that_expired_while_no_operator_ran_is_deleted_at_startup(clock: Clock) -> None:
     async with a_recorded_cluster(clock) as cluster:
         async with running_operator(cluster) as operator:
             await add_entry(cluster, operator, "n1")
@@ -234,7 +234,7 @@ async def test_what_expired_while_no_operator_ran_goes_at_the_start(clock: Clock
             assert not cluster.has(PLURAL, "n1")
 
 
-async def test_a_record_of_an_older_version_is_released_from_its_node_and_outlives_it(clock: Clock) -> None:
+async def test_record_of_an_older_version_is_released_from_its_node_and_kept(clock: Clock) -> None:
     async with a_recorded_cluster(clock) as cluster:
         uid = cluster.get("nodes", "n1")["metadata"]["uid"]
         owners = [
@@ -255,10 +255,10 @@ async def test_a_record_of_an_older_version_is_released_from_its_node_and_outliv
             assert node_results(cluster) == [DELETED]
 
 
-# The node comes again
+# Recreated nodes
 
 
-async def test_a_node_that_is_created_again_continues_the_history_of_its_name(clock: Clock) -> None:
+async def test_recreated_node_continues_the_history_of_its_name(clock: Clock) -> None:
     async with a_recorded_cluster(clock) as cluster, running_operator(cluster) as operator:
         await add_entry(cluster, operator, "n1")
         await add_entry(cluster, operator, "n1", new_entry=a_new_entry(what=MAINTENANCE, to="Running"))
@@ -274,7 +274,7 @@ async def test_a_node_that_is_created_again_continues_the_history_of_its_name(cl
         assert cluster.has(PLURAL, "n1"), "it is the record of a node that exists"
 
 
-async def test_the_new_node_begins_without_the_states_of_the_old_one(clock: Clock) -> None:
+async def test_recreated_node_starts_without_the_states_of_the_old_one(clock: Clock) -> None:
     async with a_recorded_cluster(clock) as cluster, running_operator(cluster) as operator:
         await add_entry(cluster, operator, "n1")
         await delete_nodes(cluster, "n1")
@@ -285,22 +285,22 @@ async def test_the_new_node_begins_without_the_states_of_the_old_one(clock: Cloc
         assert not [one for one in entries(cluster, "n1") if one["object"] == "history"], "there is no gap"
 
 
-async def test_a_late_note_about_the_old_node_does_not_take_the_record_from_the_new_one(clock: Clock) -> None:
+async def test_late_entry_of_the_old_node_does_not_move_the_record_from_the_new_one(clock: Clock) -> None:
     async with a_recorded_cluster(clock) as cluster, running_operator(cluster) as operator:
         old = await cluster.admin.get(NODES, "n1")
         await add_entry(cluster, operator, "n1")
         await delete_nodes(cluster, "n1")
         new = recreate_node(cluster, "n1")["metadata"]["uid"]
         await add_entry(cluster, operator, "n1", new_entry=a_new_entry(1, what=MAINTENANCE, to="Running"))
-        operator.keeper.add(old, a_new_entry(2, to="operational"))
+        operator.writer.add(old, a_new_entry(2, to="operational"))
         await cluster.pass_time(seconds=_SETTLE_SECONDS)
         assert annotations(cluster)[NODE_UID_ANNOTATION] == new
         assert node_results(cluster) == [DELETED, CREATED]
         assert transitions(cluster, "n1")[-1] == (OS, "", "operational")
 
 
-async def test_a_node_that_comes_back_at_the_last_moment_is_not_robbed(clock: Clock) -> None:
-    """It continues the record between the read and the deletion, which then is refused."""
+async def test_record_of_a_node_recreated_at_the_last_moment_is_not_deleted(clock: Clock) -> None:
+    """The record is continued between the read and the deletion, so the deletion is refused."""
     async with a_recorded_cluster(clock) as cluster, running_operator(cluster) as item:
         await add_entry(cluster, item, "n1")
         await delete_nodes(cluster, "n1")
@@ -315,7 +315,7 @@ async def test_a_node_that_comes_back_at_the_last_moment_is_not_robbed(clock: Cl
         assert node_results(cluster) == [DELETED, CREATED]
 
 
-async def test_a_node_that_a_cache_does_not_show_yet_is_not_taken_for_deleted(clock: Clock) -> None:
+async def test_node_missing_in_the_cache_is_not_taken_for_deleted(clock: Clock) -> None:
     async with a_recorded_cluster(clock) as cluster, running_operator(cluster) as operator:
         await add_entry(cluster, operator, "n1")
         row = operator.nodes.get("n1")
@@ -326,16 +326,16 @@ async def test_a_node_that_a_cache_does_not_show_yet_is_not_taken_for_deleted(cl
         assert NODE_DELETED_ANNOTATION not in annotations(cluster)
 
 
-# Trouble
+# Failures
 
 
-async def test_a_definition_that_comes_later_is_noticed(clock: Clock) -> None:
+async def test_crd_created_later_is_detected(clock: Clock) -> None:
     async with a_cluster(clock).with_nodes(1).on_the_sandbox() as cluster, running_operator(cluster) as operator:
         await cluster.pass_time(minutes=2)
-        assert operator.keeper.is_off
-        asked = len(record_requests(cluster))
+        assert operator.writer.is_off
+        request_count = len(record_requests(cluster))
         await cluster.pass_time(minutes=30)
-        assert len(record_requests(cluster)) == asked
+        assert len(record_requests(cluster)) == request_count
         await cluster.admin.create(CUSTOM_RESOURCE_DEFINITIONS, CRD)
         await cluster.pass_time(minutes=2)
         await add_entry(cluster, operator, "n1")
@@ -343,7 +343,7 @@ async def test_a_definition_that_comes_later_is_noticed(clock: Clock) -> None:
         assert node_results(cluster) == [DELETED]
 
 
-async def test_an_annotation_that_somebody_wrote_costs_no_node_its_history(clock: Clock) -> None:
+async def test_forged_deletion_annotation_does_not_delete_the_history(clock: Clock) -> None:
     async with a_recorded_cluster(clock) as cluster:
         async with running_operator(cluster) as operator:
             await add_entry(cluster, operator, "n1")
@@ -381,28 +381,36 @@ GONE_AT = datetime.fromisoformat(GONE)
         pytest.param(a_record(), "u1", 0, False, RetentionAction.KEEP, id="it exists"),
         pytest.param(a_record(owned=True), "u1", 0, False, RetentionAction.RELEASE, id="it owns its record"),
         pytest.param(
-            a_record(owned=True), None, 0, False, RetentionAction.MARK_DELETED, id="it is gone, and owned its record"
+            a_record(owned=True), None, 0, False, RetentionAction.MARK_DELETED, id="deleted node that owned its record"
         ),
         pytest.param(a_record(), "u2", 0, False, RetentionAction.MARK_DELETED, id="there is another"),
         pytest.param(a_record(gone=GONE), None, 29, False, RetentionAction.KEEP, id="it is kept"),
         pytest.param(a_record(gone=GONE), None, 30, False, RetentionAction.DELETE, id="its time is over"),
         pytest.param(
-            a_record(gone=GONE), "u2", 30, False, RetentionAction.DELETE, id="so it is, though there is another"
+            a_record(gone=GONE),
+            "u2",
+            30,
+            False,
+            RetentionAction.DELETE,
+            id="time is over although there is another node",
         ),
         pytest.param(a_record(gone=GONE), None, 0, True, RetentionAction.DELETE, id="there are too many"),
         pytest.param(a_record(gone=GONE), "u1", 99, True, RetentionAction.UNMARK_DELETED, id="it exists after all"),
         pytest.param(
-            a_record(gone="soon"), None, 0, False, RetentionAction.MARK_DELETED, id="nobody can read when it went"
+            a_record(gone="soon"), None, 0, False, RetentionAction.MARK_DELETED, id="unreadable deletion time"
         ),
         pytest.param(
-            a_record(gone="2026-01-01T00:00:00"), None, 0, False, RetentionAction.MARK_DELETED, id="nor without a zone"
+            a_record(gone="2026-01-01T00:00:00"),
+            None,
+            0,
+            False,
+            RetentionAction.MARK_DELETED,
+            id="deletion time without a zone",
         ),
-        pytest.param(
-            a_record(uid="", gone=GONE), None, 30, False, RetentionAction.DELETE, id="nobody knows which it was"
-        ),
+        pytest.param(a_record(uid="", gone=GONE), None, 30, False, RetentionAction.DELETE, id="unknown UID"),
     ],
 )
-def test_what_is_done_about_a_record(
+def test_decide_chooses_the_retention_action(
     record: MaintenanceRecord, node: str | None, after: int, *, surplus: bool, action: RetentionAction
 ) -> None:
     found = decide(record, node, now=GONE_AT + timedelta(minutes=after), settings=SETTINGS, is_surplus=surplus)
@@ -411,11 +419,11 @@ def test_what_is_done_about_a_record(
     assert found.requeue_at == (GONE_AT + SETTINGS.keep_for if is_waiting else None)
 
 
-def test_a_time_beyond_the_calendar_never_comes() -> None:
+def test_expiry_beyond_the_calendar_is_none() -> None:
     assert expires_at(GONE_AT, RetentionSettings(keep_for=timedelta.max)) is None
 
 
-def test_the_ones_deleted_first_are_too_many() -> None:
+def test_surplus_returns_the_nodes_deleted_first() -> None:
     nodes = DeletedNodes()
     for name, hour in (("b", 2), ("a", 1), ("c", 3), ("a", 4)):
         nodes.put(name, GONE_AT + timedelta(hours=hour))

@@ -1,4 +1,4 @@
-"""Peers that only take up connections, time or memory are closed, and whoever asks something is answered."""
+"""Connection limits: peers that only use connections, time or memory are closed, and requests are answered."""
 
 import asyncio
 import logging
@@ -32,7 +32,7 @@ pytestmark = pytest.mark.every_loop
 
 @pytest.fixture(autouse=True)
 def _frequent_sweeps(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have deadlines noticed sooner than once a second."""
+    """Check deadlines more often than once a second."""
     monkeypatch.setattr(connections, "SWEEP_EVERY", timedelta(milliseconds=50))
 
 
@@ -42,7 +42,7 @@ def limits(*, max_connections: int = 10, **deadlines: timedelta) -> ConnectionLi
 
 
 class Server:
-    """Answers `/` at once, `/wait` when it is told to, `/large` with megabytes and `/echo` with the body's size."""
+    """Answers `/` at once, `/wait` when `may_respond` is set, `/large` with megabytes, `/echo` with the body's size."""
 
     def __init__(self) -> None:
         self.may_respond = asyncio.Event()
@@ -118,7 +118,7 @@ class Peer:
             return False
 
     def close(self) -> None:
-        """Leave."""
+        """Close the connection."""
         self._socket.close()
 
 
@@ -154,7 +154,7 @@ def metric_value(counters: Iterable[MetricVec], name: str, *labels: str) -> floa
 
 
 @pytest.mark.parametrize("sent", [b"", b"GET / HTTP/1.1\r\nX-Slow: "])
-async def test_a_peer_that_sends_no_request_is_closed(sent: bytes) -> None:
+async def test_connection_without_a_request_is_closed(sent: bytes) -> None:
     before = closed("headers")
     async with Server().listen(limits(headers=A_MOMENT)) as port, peers(port) as (peer,):
         await peer.send(sent)
@@ -162,7 +162,7 @@ async def test_a_peer_that_sends_no_request_is_closed(sent: bytes) -> None:
         assert closed("headers") == before + 1
 
 
-async def test_a_peer_that_does_not_end_the_headers_of_its_second_request_is_closed() -> None:
+async def test_connection_with_incomplete_headers_of_a_second_request_is_closed() -> None:
     async with Server().listen(limits(headers=A_MOMENT)) as port, peers(port) as (peer,):
         await peer.send(REQUEST)
         await peer.receive(b"hello")
@@ -170,12 +170,12 @@ async def test_a_peer_that_does_not_end_the_headers_of_its_second_request_is_clo
         assert await peer.is_closed()
 
 
-async def test_a_peer_that_is_idle_between_two_requests_is_closed_when_that_is_too_long() -> None:
+async def test_idle_keep_alive_connection_is_closed_after_the_idle_timeout() -> None:
     async with Server().listen(limits(headers=A_MOMENT)) as port, peers(port) as (peer,):
         await peer.send(REQUEST)
         await peer.receive(b"hello")
         async with peers(port) as (silent,):
-            assert await silent.is_closed()  # the deadline of headers has passed, too
+            assert await silent.is_closed()  # the header timeout has passed, too
         assert peer.is_open
         await peer.send(REQUEST)
         await peer.receive(b"hello")
@@ -185,14 +185,14 @@ async def test_a_peer_that_is_idle_between_two_requests_is_closed_when_that_is_t
 
 
 @pytest.mark.parametrize("path", [b"/echo", b"/"])
-async def test_a_peer_that_sends_its_body_slowly_is_closed(path: bytes) -> None:
+async def test_connection_with_a_slow_request_body_is_closed(path: bytes) -> None:
     method = b"POST" if path == b"/echo" else b"GET"
     async with Server().listen(limits(body=A_MOMENT, headers=A_MOMENT)) as port, peers(port) as (peer,):
         await peer.send(method + b" " + path + b" HTTP/1.1\r\nHost: here\r\nContent-Length: 100\r\n\r\nhalf")
         assert await peer.is_closed()
 
 
-async def test_a_peer_that_does_not_read_its_answer_is_closed() -> None:
+async def test_connection_that_does_not_read_its_response_is_closed() -> None:
     before = closed("read")
     async with Server().listen(limits(read=A_MOMENT)) as port, peers(port) as (peer,):
         await peer.send(REQUEST.replace(b"/", b"/large", 1))
@@ -200,7 +200,7 @@ async def test_a_peer_that_does_not_read_its_answer_is_closed() -> None:
         await eventually(RealClock(), lambda: opened() == 0)
 
 
-async def test_a_request_that_takes_long_to_answer_is_answered() -> None:
+async def test_slow_handler_is_not_subject_to_connection_timeouts() -> None:
     server = Server()
     every = limits(headers=A_MOMENT, body=A_MOMENT, read=A_MOMENT, idle=A_MOMENT)
     async with server.listen(every) as port, peers(port) as (peer,):
@@ -220,7 +220,7 @@ def a_context() -> ssl.SSLContext:
     return KeyPair(issued.cert_pem, issued.key_pem).server_context()
 
 
-async def test_a_peer_that_never_says_hello_is_counted_and_closed() -> None:
+async def test_connection_without_a_tls_handshake_is_counted_and_closed() -> None:
     before = closed("handshake")
     async with (
         Server().listen(limits(handshake=A_MOMENT), tls=a_context()) as port,
@@ -233,7 +233,7 @@ async def test_a_peer_that_never_says_hello_is_counted_and_closed() -> None:
         assert (closed("handshake"), opened()) == (before + 2, 0)
 
 
-async def test_silent_peers_do_not_keep_others_from_a_tls_handshake() -> None:
+async def test_silent_connections_do_not_block_tls_handshakes() -> None:
     async with (
         Server().listen(limits(max_connections=4), tls=a_context()) as port,
         peers(port, 20),
@@ -244,8 +244,8 @@ async def test_silent_peers_do_not_keep_others_from_a_tls_handshake() -> None:
         assert opened() <= 4
 
 
-async def test_a_failed_handshake_is_no_error(caplog: pytest.LogCaptureFixture) -> None:
-    """A port scan, a plain request to a TLS port, a peer that leaves: none of these is for the log of an operator."""
+async def test_failed_tls_handshake_is_not_logged(caplog: pytest.LogCaptureFixture) -> None:
+    """A port scan, a plain request to a TLS port, a closed connection: none of these belongs into the log."""
     with caplog.at_level(logging.INFO):
         async with Server().listen(limits(), tls=a_context()) as port, peers(port, 2) as (plain, closed_peer):
             await plain.send(REQUEST)
@@ -256,10 +256,10 @@ async def test_a_failed_handshake_is_no_error(caplog: pytest.LogCaptureFixture) 
     assert not caplog.records
 
 
-# How many
+# Number of connections
 
 
-async def test_a_new_connection_replaces_the_one_that_is_idle_longest() -> None:
+async def test_new_connection_replaces_the_longest_idle_one() -> None:
     async with Server().listen(limits(max_connections=6)) as port, peers(port, 3) as (first, second, third):
         for peer in (first, second, third):
             await peer.send(REQUEST)
@@ -271,7 +271,7 @@ async def test_a_new_connection_replaces_the_one_that_is_idle_longest() -> None:
         assert (first.is_open, third.is_open) == (True, True)
 
 
-async def test_one_address_has_half_of_the_connections() -> None:
+async def test_one_address_gets_at_most_half_of_the_connections() -> None:
     async with Server().listen(limits(max_connections=6)) as port, peers(port, 20):
         await eventually(RealClock(), lambda: opened() == 3)
         async with peers(port, 3, address=ELSEWHERE) as other_peers:
@@ -280,7 +280,7 @@ async def test_one_address_has_half_of_the_connections() -> None:
             assert all(peer.is_open for peer in other_peers)
 
 
-async def test_a_full_port_closes_a_connection_of_the_address_that_has_most() -> None:
+async def test_full_port_closes_a_connection_of_the_address_with_the_most() -> None:
     async with AsyncExitStack() as stack:
         port = await stack.enter_async_context(Server().listen(limits(max_connections=6)))
         (oldest,) = await stack.enter_async_context(peers(port, address=ELSEWHERE))
@@ -291,7 +291,7 @@ async def test_a_full_port_closes_a_connection_of_the_address_that_has_most() ->
         assert oldest.is_open
 
 
-async def test_a_connection_is_refused_only_if_all_others_are_being_answered() -> None:
+async def test_connection_is_refused_only_if_all_others_are_active() -> None:
     server, before = Server(), closed("refused")
     async with server.listen(limits(max_connections=4)) as port, peers(port, 2) as busy:
         for peer in busy:
@@ -306,7 +306,7 @@ async def test_a_connection_is_refused_only_if_all_others_are_being_answered() -
         assert await is_answered(port)
 
 
-async def test_peers_that_send_bodies_slowly_do_not_fill_a_port() -> None:
+async def test_slow_request_bodies_do_not_exhaust_the_connections() -> None:
     server = Server()
     async with server.listen(limits(max_connections=4)) as port, peers(port, 10) as slow:
         for peer in slow[-2:]:
@@ -325,7 +325,7 @@ def memory(monkeypatch: pytest.MonkeyPatch) -> BufferLimit:
     return memory
 
 
-async def test_bodies_that_together_are_too_large_cost_the_largest_of_them(memory: BufferLimit) -> None:
+async def test_largest_request_body_is_dropped_when_the_memory_limit_is_exceeded(memory: BufferLimit) -> None:
     def head(size: int) -> bytes:
         return b"POST /echo HTTP/1.1\r\nHost: here\r\nContent-Length: %d\r\n\r\n" % size
 
@@ -342,7 +342,7 @@ async def test_bodies_that_together_are_too_large_cost_the_largest_of_them(memor
 
 
 @pytest.mark.usefixtures("memory")
-async def test_answers_that_nobody_reads_are_bounded() -> None:
+async def test_unread_responses_are_limited_in_memory() -> None:
     before = closed("memory")
     async with Server().listen(limits()) as port, peers(port, 4) as unread_peers:
         for peer in unread_peers:
@@ -351,7 +351,7 @@ async def test_answers_that_nobody_reads_are_bounded() -> None:
         assert await is_answered(port)
 
 
-async def test_a_compressed_body_is_not_unpacked() -> None:
+async def test_compressed_request_body_is_not_decompressed() -> None:
     """A body of some kilobytes would become gigabytes."""
     async with Server().listen(limits()) as port, aiohttp.ClientSession() as session:
         packed = {"Content-Encoding": "deflate"}

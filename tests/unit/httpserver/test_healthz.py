@@ -1,4 +1,4 @@
-"""Probes: what kubelets and people are told."""
+"""Liveness and readiness probes."""
 
 import socket
 from collections.abc import AsyncIterator, Sequence
@@ -31,29 +31,29 @@ async def get(url: str) -> tuple[int, str]:
 
 
 @pytest.mark.parametrize("path", ["/healthz", "/readyz", "/healthz/healthz", "/readyz/readyz"])
-async def test_who_is_well_says_ok(path: str) -> None:
+async def test_healthy_probe_returns_ok(path: str) -> None:
     async with serve() as url:
         assert await get(url + path) == (200, "ok\n")
 
 
-async def test_who_is_not_ready_says_why_and_is_alive() -> None:
+async def test_unready_probe_reports_the_reason_and_liveness_is_ok() -> None:
     async with serve("nodes are not known yet") as url:
         assert await get(url + "/readyz") == (503, "nodes are not known yet\n")
         assert await get(url + "/healthz") == (200, "ok\n")
 
 
-async def test_what_is_worth_a_look_does_not_take_it_out_of_service() -> None:
+async def test_warnings_are_listed_without_failing_readiness() -> None:
     async with serve(warnings=["the file is broken"]) as url:
         assert await get(url + "/readyz") == (200, "ok\nthe file is broken\n")
 
 
-async def test_people_are_told_how_it_stands() -> None:
+async def test_verbose_probe_lists_the_status() -> None:
     async with serve() as url:
         assert await get(url + "/readyz?verbose") == (200, "[+] leader: this replica leads\nok\n")
         assert await get(url + "/healthz?verbose=1") == (200, "[+] leader: this replica leads\nok\n")
 
 
-async def test_a_port_in_use_is_told_in_one_sentence() -> None:
+async def test_port_in_use_is_reported_in_one_sentence() -> None:
     with socket.create_server((LOCAL, 0)) as taken:
         port = taken.getsockname()[1]
         text = f"^cannot listen on port {port} for health checks: address already in use; choose another port$"
@@ -71,11 +71,11 @@ async def test_a_port_in_use_is_told_in_one_sentence() -> None:
         ("localhost:65535", ListenAddress(65535, "localhost")),
     ],
 )
-def test_addresses_are_read_as_go_reads_them(text: str, address: ListenAddress) -> None:
+def test_listen_addresses_are_parsed_as_in_go(text: str, address: ListenAddress) -> None:
     assert ListenAddress.parse(text) == address
 
 
 @pytest.mark.parametrize("text", ["", "8080", ":", ":0", ":65536", ":-1", ":http", ":8\u0660"])
-def test_what_is_no_address_is_refused(text: str) -> None:
+def test_invalid_listen_address_is_rejected(text: str) -> None:
     with pytest.raises(UsageError, match="expected an address with a port such as :8080, found"):
         ListenAddress.parse(text)

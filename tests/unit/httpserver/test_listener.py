@@ -1,4 +1,4 @@
-"""Servers that end: nobody is left with a connection that no one will ever close."""
+"""Shutdown of servers: no accepted connection stays open."""
 
 import asyncio
 import socket
@@ -16,8 +16,8 @@ HOST = "127.0.0.1"
 
 @pytest.mark.real_time
 @pytest.mark.parametrize("turns", range(5))
-async def test_who_comes_while_the_server_ends_is_sent_away(turns: int) -> None:
-    """Between being let in and being known there are some turns of the loop."""
+async def test_connection_accepted_during_shutdown_is_closed(turns: int) -> None:
+    """Between accepting a connection and registering it are some iterations of the event loop."""
     async with listen(web.Application(), host=HOST, port=0, what="a test", limits=DASHBOARD) as port:
         caller = socket.create_connection((HOST, port))
         for _ in range(turns):
@@ -29,4 +29,4 @@ async def test_who_comes_while_the_server_ends_is_sent_away(turns: int) -> None:
             async with asyncio.timeout(5):
                 assert await asyncio.get_running_loop().sock_recv(caller, 1) == b""
         except ConnectionResetError:
-            pass  # that is as good an end
+            pass  # a reset is fine, too

@@ -1,4 +1,4 @@
-"""Requests that are not HTTP: nothing of them is logged or sent back, and every answer has our headers."""
+"""Malformed HTTP requests: they are neither logged nor echoed, and each response has our headers."""
 
 import asyncio
 import logging
@@ -90,7 +90,7 @@ async def ports() -> AsyncIterator[dict[Port, int]]:
 @asynccontextmanager
 async def connected(port: Port, number: int) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
     tls = None
-    if port.value[0] == "https":
+    if "https" in port.value:
         tls = ssl.create_default_context()
         tls.check_hostname, tls.verify_mode = False, ssl.CERT_NONE
     reader, writer = await asyncio.open_connection(LOCAL, number, ssl=tls)
@@ -101,7 +101,7 @@ async def connected(port: Port, number: int) -> AsyncIterator[tuple[asyncio.Stre
 
 
 async def send_request(port: Port, number: int, request: bytes) -> bytes:
-    """Return the answer, with as much of its body as comes at once."""
+    """Return the response, with the first part of its body."""
     async with connected(port, number) as (reader, writer):
         try:
             writer.write(request)
@@ -120,7 +120,7 @@ def assert_hardened(response: bytes) -> None:
     assert sum(line.startswith("server:") for line in head) == 1
 
 
-async def test_nothing_of_a_malformed_request_is_logged_or_sent_back(
+async def test_malformed_requests_are_neither_logged_nor_echoed(
     ports: dict[Port, int], caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.DEBUG):
@@ -139,7 +139,7 @@ async def test_nothing_of_a_malformed_request_is_logged_or_sent_back(
 @pytest.mark.parametrize(
     ("port", "head"), [(Port.WEBHOOK, _REVIEW), (Port.DASHBOARD, _CHECK)], ids=["webhook", "dashboard"]
 )
-async def test_a_body_that_breaks_off_in_rubbish_is_a_bad_request(
+async def test_malformed_chunk_in_a_body_is_a_bad_request(
     ports: dict[Port, int], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, port: Port, head: bytes
 ) -> None:
     """The parser in Python raises it where the body is read; the one in C lets the reader wait for its deadline."""
@@ -157,7 +157,7 @@ async def test_a_body_that_breaks_off_in_rubbish_is_a_bad_request(
     assert "Traceback" not in caplog.text
 
 
-async def test_a_malformed_request_is_one_line_that_says_whose_it_is(
+async def test_malformed_request_is_logged_in_one_line_with_its_address(
     ports: dict[Port, int], caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.DEBUG, logger="haulout.httpserver.connections"):
@@ -168,7 +168,7 @@ async def test_a_malformed_request_is_one_line_that_says_whose_it_is(
     assert line.startswith("a bad request of 127.0.0.1 to dashboard: ")
 
 
-async def test_every_answer_of_every_port_is_hardened(ports: dict[Port, int]) -> None:
+async def test_responses_of_all_ports_have_security_headers(ports: dict[Port, int]) -> None:
     for name, request in WELL_FORMED.items():
         for port, number in ports.items():
             response = await send_request(port, number, request)

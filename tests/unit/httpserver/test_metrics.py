@@ -1,4 +1,4 @@
-"""What a process takes, as Prometheus' own library would tell it."""
+"""Process metrics, as in the client library of Prometheus."""
 
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
 from prometheus_client.parser import text_string_to_metric_families
@@ -7,7 +7,7 @@ from haulout.httpserver import metrics
 from haulout.httpserver.metrics import Exposition
 
 
-def test_it_is_told_as_any_process_tells_it() -> None:
+def test_process_metrics_equal_those_of_prometheus_client() -> None:
     registry = CollectorRegistry()
     for collector in (ProcessCollector, PlatformCollector, GCCollector):
         collector(registry=registry)
@@ -21,7 +21,7 @@ def test_it_is_told_as_any_process_tells_it() -> None:
     assert started.value == registry.get_sample_value("process_start_time_seconds")
 
 
-def test_what_it_takes_is_more_than_nothing() -> None:
+def test_resource_usage_is_positive() -> None:
     taken = metrics.resource_usage()
     assert taken.memory_bytes > 1_000_000
     assert taken.cpu_seconds > 0

@@ -1,4 +1,4 @@
-"""Metrics over HTTPS: only those who may read them are answered, and the API server is not asked again each time."""
+"""Metrics over HTTPS: only authorized callers are answered, and access reviews are cached."""
 
 import ssl
 from collections.abc import Callable
@@ -30,7 +30,7 @@ def an_api(clock: Clock) -> ApiServer:
 
 
 def auth_of(api: ApiServer, clock: Clock) -> tuple[DelegatedAuth, Callable[[], list[str]]]:
-    """Return who judges callers, and what tells which reviews were asked for since it was called last."""
+    """Return the authorizer, and a function that returns the reviews since its last call."""
     transport = api.transport()
 
     def reviews() -> list[str]:
@@ -41,7 +41,7 @@ def auth_of(api: ApiServer, clock: Clock) -> tuple[DelegatedAuth, Callable[[], l
     return DelegatedAuth(Client(transport, clock=clock, random=Random(1))), reviews
 
 
-async def test_an_answer_counts_for_a_while_and_a_refusal_for_less(clock: Clock) -> None:
+async def test_allowed_reviews_are_cached_longer_than_denied_ones(clock: Clock) -> None:
     auth, reviews = auth_of(an_api(clock), clock)
     for _ in range(3):
         assert (await auth.authorize_get(PATH, authorization="Bearer secret")).is_allowed
@@ -59,7 +59,7 @@ async def test_an_answer_counts_for_a_while_and_a_refusal_for_less(clock: Clock)
     assert reviews() == both
 
 
-async def test_who_loses_the_permission_is_refused_soon(clock: Clock) -> None:
+async def test_revoked_permission_is_denied_after_the_cache_expires(clock: Clock) -> None:
     api = an_api(clock)
     auth, _ = auth_of(api, clock)
     assert (await auth.authorize_get(PATH, authorization="Bearer secret")).is_allowed
@@ -68,7 +68,7 @@ async def test_who_loses_the_permission_is_refused_soon(clock: Clock) -> None:
     assert (await auth.authorize_get(PATH, authorization="Bearer secret")).status is HTTPStatus.FORBIDDEN
 
 
-async def test_guesses_do_not_fill_the_memory(clock: Clock) -> None:
+async def test_number_of_cached_tokens_is_bounded(clock: Clock) -> None:
     auth, _ = auth_of(an_api(clock), clock)
     for number in range(1_100):
         await auth.authorize_get(PATH, authorization=f"Bearer {number}")
@@ -76,7 +76,7 @@ async def test_guesses_do_not_fill_the_memory(clock: Clock) -> None:
 
 
 @pytest.mark.real_time
-async def test_over_https_with_the_certificate_of_the_moment() -> None:
+async def test_secure_metrics_are_served_with_the_current_certificate() -> None:
     clock, authority, serving_certificate = RealClock(), Authority(), ServingCertificate()
     issued = authority.issue(LOCAL)
     serving_certificate.update(KeyPair(issued.cert_pem, issued.key_pem))

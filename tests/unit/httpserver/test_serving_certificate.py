@@ -1,4 +1,4 @@
-"""A certificate from a mounted folder is taken anew when it changes."""
+"""A certificate from a mounted folder is reloaded when it changes."""
 
 import asyncio
 from pathlib import Path
@@ -16,7 +16,7 @@ from support.servers.certificates import Authority, IssuedCertificate
 
 
 def mount(folder: Path, version: str, issued: IssuedCertificate) -> None:
-    """Do as a kubelet: a new folder, and a link that is switched to it."""
+    """Update the mount as a kubelet does: create a new folder, and switch a symbolic link to it."""
     new = folder / version
     new.mkdir()
     (new / "tls.crt").write_bytes(issued.cert_pem)
@@ -33,7 +33,7 @@ def served_certificate(serving_certificate: ServingCertificate) -> bytes | None:
     return serving_certificate.identity.certificate if serving_certificate.identity else None
 
 
-async def test_a_folder_is_followed_from_nothing_through_trouble_to_the_next(tmp_path: Path, clock: Clock) -> None:
+async def test_watcher_loads_a_new_certificate_and_keeps_the_last_valid_one(tmp_path: Path, clock: Clock) -> None:
     authority, serving_certificate = Authority(), ServingCertificate()
     first, second = authority.issue("a.example"), authority.issue("b.example")
     source = CertificateWatcher(CertificateFiles.in_folder(tmp_path), serving_certificate, clock=clock)
@@ -55,7 +55,7 @@ async def test_a_folder_is_followed_from_nothing_through_trouble_to_the_next(tmp
         running.cancel()
 
 
-async def test_a_key_with_a_password_is_refused_instead_of_asked_for(tmp_path: Path, clock: Clock) -> None:
+async def test_encrypted_key_is_rejected_without_a_password_prompt(tmp_path: Path, clock: Clock) -> None:
     mount(tmp_path, "1", Authority().issue("a.example", password=b"secret"))
     source = CertificateWatcher(CertificateFiles.in_folder(tmp_path), ServingCertificate(), clock=clock)
     source.reload()
@@ -63,9 +63,7 @@ async def test_a_key_with_a_password_is_refused_instead_of_asked_for(tmp_path: P
     assert "a key without a password" in source.problem
 
 
-async def test_files_that_stay_as_they_are_are_not_read_again(
-    tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_unchanged_files_are_not_reread(tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     mount(tmp_path, "1", Authority().issue("a.example"))
     source = CertificateWatcher(CertificateFiles.in_folder(tmp_path), ServingCertificate(), clock=clock)
     source.reload()

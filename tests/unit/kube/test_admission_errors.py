@@ -1,4 +1,4 @@
-"""Which admission policy or webhook refused a write is read from the server's words."""
+"""The admission policy or webhook that refused a write is read from the server's error message."""
 
 import pytest
 
@@ -24,7 +24,7 @@ DEAD = (
 
 
 @pytest.mark.parametrize(
-    ("code", "message", "also", "who"),
+    ("code", "message", "base_type", "denied_by"),
     [
         (422, POLICY, Invalid, "ValidatingAdmissionPolicy freeze"),
         (403, POLICY, Forbidden, "ValidatingAdmissionPolicy freeze"),
@@ -33,19 +33,21 @@ DEAD = (
         (418, WEBHOOK, ApiError, "webhook guard.example.com"),
     ],
 )
-def test_a_denial_is_what_its_code_says_and_a_denial(code: int, message: str, also: type[ApiError], who: str) -> None:
+def test_denial_by_policy_or_webhook_is_admission_denied_and_keeps_the_type_of_its_code(
+    code: int, message: str, base_type: type[ApiError], denied_by: str
+) -> None:
     error = error_from_status(Status(code=code, message=message), doing="patching nodes n1")
     assert isinstance(error, AdmissionDenied)
-    assert isinstance(error, also)
+    assert isinstance(error, base_type)
     found = admission_failure_of(error)
     assert found is not None
-    assert (found.object, found.message) == (who, "not now")
+    assert (found.object, found.message) == (denied_by, "not now")
     assert found.advice
     assert condition_reason(error) == "AdmissionDenied"
     assert str(error) == f"patching nodes n1: {message}"
 
 
-def test_a_webhook_that_does_not_answer_is_named() -> None:
+def test_webhook_that_does_not_answer_is_named_in_admission_webhook_unavailable() -> None:
     error = error_from_status(Status(code=500, reason="InternalError", message=DEAD))
     assert isinstance(error, AdmissionWebhookUnavailable)
     found = admission_failure_of(error)
@@ -64,7 +66,9 @@ def test_a_webhook_that_does_not_answer_is_named() -> None:
         (403, DEAD, Forbidden),  # a name or a message that quotes these words
     ],
 )
-def test_anything_else_is_what_its_code_says(code: int, message: str, kind: type[ApiError]) -> None:
+def test_other_errors_keep_the_type_of_their_code_and_are_no_admission_failure(
+    code: int, message: str, kind: type[ApiError]
+) -> None:
     error = error_from_status(Status(code=code, message=message))
     assert type(error) is kind
     assert admission_failure_of(error) is None

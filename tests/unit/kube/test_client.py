@@ -1,4 +1,4 @@
-"""Rules about single requests: what they look like, when they are repeated, what errors say."""
+"""Single requests of the client: their form, when they are retried, and the texts of errors."""
 
 import json
 import random
@@ -42,34 +42,34 @@ def body(transport: ScriptedTransport) -> Any:
     return json.loads(transport.requests[-1].body or b"null")
 
 
-# What is asked
+# The requests that are sent
 
 
-async def test_get_asks_for_one_object_and_decodes_it(clock: Clock) -> None:
+async def test_get_requests_one_object_and_decodes_it(clock: Clock) -> None:
     client, transport = a_client(clock, json_response(NODE))
     node = await client.get(NODES, "n1")
     assert (node.key, node.uid, node.resource_version) == ("n1", "u1", "7")
     assert (transport.requests[0].method, transport.requests[0].path) == ("GET", "/api/v1/nodes/n1")
 
 
-async def test_what_no_struct_names_is_there_in_the_raw_object(clock: Clock) -> None:
+async def test_raw_object_keeps_fields_that_no_struct_declares(clock: Clock) -> None:
     client, _ = a_client(clock, json_response({**NODE, "status": {"nodeInfo": {"osImage": "Debian"}}}))
     node = await client.get(NODES.with_model(RawObject), "n1")
     assert node["status"]["nodeInfo"]["osImage"] == "Debian"
 
 
-def test_a_name_cannot_climb_out_of_its_path() -> None:
+def test_object_name_with_slashes_is_escaped_in_the_path() -> None:
     assert NODES.path("../secrets") == "/api/v1/nodes/..%2Fsecrets"
 
 
-def test_a_path_needs_a_namespace_exactly_when_the_resource_has_one() -> None:
+def test_path_requires_a_namespace_exactly_when_the_resource_is_namespaced() -> None:
     with pytest.raises(ValueError, match="no namespace was given for 'cart-0'"):
         PODS.path("cart-0")
     with pytest.raises(ValueError, match="'shop' was given"):
         NODES.path("n1", namespace="shop")
 
 
-async def test_a_list_reads_all_pages_of_one_moment(clock: Clock) -> None:
+async def test_list_reads_all_pages_at_one_resource_version(clock: Clock) -> None:
     first = {"metadata": {"resourceVersion": "50", "continue": "more"}, "items": [NODE]}
     second = {"metadata": {"resourceVersion": "50"}, "items": [{"metadata": {"name": "n2"}}]}
     client, transport = a_client(clock, json_response(first), json_response(second))
@@ -84,7 +84,7 @@ async def test_a_list_reads_all_pages_of_one_moment(clock: Clock) -> None:
     assert query(transport)["continue"] == "more"
 
 
-async def test_a_list_from_the_servers_memory_names_no_version_on_later_pages(clock: Clock) -> None:
+async def test_list_from_cache_sends_no_resource_version_on_later_pages(clock: Clock) -> None:
     first = {"metadata": {"resourceVersion": "50", "continue": "more"}, "items": []}
     client, transport = a_client(
         clock, json_response(first), json_response({"metadata": {"resourceVersion": "50"}, "items": []})
@@ -94,7 +94,7 @@ async def test_a_list_from_the_servers_memory_names_no_version_on_later_pages(cl
     assert "resourceVersion" not in query(transport)
 
 
-async def test_a_list_whose_moment_is_gone_before_its_end_is_taken_in_one_piece(clock: Clock) -> None:
+async def test_list_with_expired_continue_token_is_repeated_without_a_limit(clock: Clock) -> None:
     first = {"metadata": {"resourceVersion": "50", "continue": "more"}, "items": [NODE]}
     whole = {"metadata": {"resourceVersion": "60"}, "items": [NODE, {"metadata": {"name": "n2"}}]}
     client, transport = a_client(clock, json_response(first), status_response(410, "Expired"), json_response(whole))
@@ -103,7 +103,7 @@ async def test_a_list_whose_moment_is_gone_before_its_end_is_taken_in_one_piece(
     assert "limit" not in query(transport)
 
 
-async def test_every_kind_of_patch_says_what_it_is(clock: Clock) -> None:
+async def test_each_patch_type_sends_its_content_type(clock: Clock) -> None:
     client, transport = a_client(clock, *[json_response(NODE)] * 4)
     await client.patch(NODES, "n1", patches.json_patch(patches.require("/metadata/resourceVersion", "7")))
     await client.patch(NODES, "n1", patches.merge_patch({"spec": {"unschedulable": None}}))
@@ -119,11 +119,11 @@ async def test_every_kind_of_patch_says_what_it_is(clock: Clock) -> None:
     assert query(transport) == {"fieldManager": "haulout", "dryRun": "All", "force": "true"}
 
 
-def test_a_pointer_escapes_what_label_keys_contain() -> None:
+def test_json_pointer_escapes_slash_and_tilde_of_label_keys() -> None:
     assert patches.pointer("metadata", "labels", "a/b~c") == "/metadata/labels/a~1b~0c"
 
 
-async def test_a_deletion_carries_its_preconditions(clock: Clock) -> None:
+async def test_delete_sends_preconditions_grace_period_and_propagation_policy(clock: Clock) -> None:
     client, transport = a_client(clock, json_response({"kind": "Status"}))
     await client.delete(
         PODS, "p", namespace="shop", uid="u", resource_version="9", grace=timedelta(0), propagation="Foreground"
@@ -137,7 +137,7 @@ async def test_a_deletion_carries_its_preconditions(clock: Clock) -> None:
     }
 
 
-async def test_an_eviction_is_of_that_very_pod(clock: Clock) -> None:
+async def test_eviction_has_the_uid_of_the_pod_as_precondition(clock: Clock) -> None:
     client, transport = a_client(clock, json_response({"kind": "Status"}))
     await client.evict("p", namespace="shop", uid="u", dry_run=True)
     assert transport.requests[0].path == "/api/v1/namespaces/shop/pods/p/eviction"
@@ -145,15 +145,15 @@ async def test_an_eviction_is_of_that_very_pod(clock: Clock) -> None:
     assert query(transport) == {"dryRun": "All"}
 
 
-# When it is asked again
+# Retries
 
 
-async def test_a_read_is_repeated_whatever_went_wrong(clock: Clock) -> None:
+async def test_read_is_retried_after_any_failure(clock: Clock) -> None:
     client, _ = a_client(clock, LOST, CUT_SHORT, BROKEN, json_response(NODE))
     assert (await client.get(NODES, "n1")).name == "n1"
 
 
-async def test_repeating_ends(clock: Clock) -> None:
+async def test_retries_end_after_four_attempts(clock: Clock) -> None:
     client, transport = a_client(clock, *[BROKEN] * 9)
     with pytest.raises(errors.ServerFailure, match="getting nodes n1: etcdserver: leader changed"):
         await client.get(NODES, "n1")
@@ -161,43 +161,43 @@ async def test_repeating_ends(clock: Clock) -> None:
 
 
 @pytest.mark.parametrize("uncertain", [LOST, CUT_SHORT, BROKEN], ids=["timed out", "cut short", "500"])
-async def test_a_write_that_may_have_happened_is_not_repeated(clock: Clock, uncertain: ScriptedAnswer) -> None:
+async def test_write_that_may_have_taken_effect_is_not_retried(clock: Clock, uncertain: ScriptedAnswer) -> None:
     client, transport = a_client(clock, uncertain, json_response(NODE))
     with pytest.raises(errors.KubeError):
         await client.patch(NODES, "n1", patches.merge_patch({}))
     assert len(transport.requests) == 1
 
 
-@pytest.mark.parametrize("certain", [REFUSED, THROTTLED], ids=["never sent", "turned away"])
-async def test_a_write_that_cannot_have_happened_is_repeated(clock: Clock, certain: ScriptedAnswer) -> None:
+@pytest.mark.parametrize("certain", [REFUSED, THROTTLED], ids=["never sent", "throttled"])
+async def test_write_that_cannot_have_taken_effect_is_retried(clock: Clock, certain: ScriptedAnswer) -> None:
     client, transport = a_client(clock, certain, json_response(NODE))
     await client.patch(NODES, "n1", patches.merge_patch({}))
     assert len(transport.requests) == 2
 
 
-async def test_the_server_says_how_long_to_wait(clock: Clock) -> None:
+async def test_retry_waits_for_the_retry_after_duration(clock: Clock) -> None:
     client, _ = a_client(clock, json_response(b"busy", status=429, headers={"retry-after": "17"}), json_response(NODE))
-    begun = clock.monotonic()
+    started = clock.monotonic()
     await client.get(NODES, "n1")
-    assert 17 <= clock.monotonic() - begun < 18
+    assert 17 <= clock.monotonic() - started < 18
 
 
-async def test_a_very_long_wait_is_left_to_the_caller(clock: Clock) -> None:
+async def test_very_long_retry_after_is_raised_to_the_caller(clock: Clock) -> None:
     client, _ = a_client(clock, json_response(b"busy", status=503, headers={"retry-after": "600"}))
     with pytest.raises(errors.ServerFailure) as caught:
         await client.get(NODES, "n1")
     assert caught.value.retry_after == timedelta(minutes=10)
 
 
-@pytest.mark.parametrize("no", [BUDGET, THROTTLED], ids=["budget", "throttled"])
-async def test_no_to_an_eviction_is_an_answer(clock: Clock, no: ScriptedAnswer) -> None:
-    client, transport = a_client(clock, no, json_response({}))
+@pytest.mark.parametrize("refusal", [BUDGET, THROTTLED], ids=["budget", "throttled"])
+async def test_refused_eviction_is_not_retried(clock: Clock, refusal: ScriptedAnswer) -> None:
+    client, transport = a_client(clock, refusal, json_response({}))
     with pytest.raises(errors.TooManyRequests):
         await client.evict("p", namespace="shop")
     assert len(transport.requests) == 1
 
 
-async def test_a_budgets_no_names_the_budget(clock: Clock) -> None:
+async def test_eviction_refused_by_a_pdb_carries_the_disruption_budget_cause(clock: Clock) -> None:
     client, _ = a_client(clock, BUDGET)
     with pytest.raises(errors.TooManyRequests) as caught:
         await client.evict("p", namespace="shop")
@@ -206,13 +206,13 @@ async def test_a_budgets_no_names_the_budget(clock: Clock) -> None:
     )
 
 
-async def test_a_fenced_client_asks_for_leave_before_each_write_and_each_repetition(clock: Clock) -> None:
+async def test_fence_is_checked_before_each_write_and_each_retry(clock: Clock) -> None:
     client, transport = a_client(clock, REFUSED, json_response(NODE), json_response(NODE))
-    leaves = iter([None, errors.LeadershipLost("too late")])
+    fence_results = iter([None, errors.LeadershipLost("too late")])
 
     def may_write() -> None:
-        if (no := next(leaves)) is not None:
-            raise no
+        if (error := next(fence_results)) is not None:
+            raise error
 
     fenced = client.with_fence(may_write)
     with pytest.raises(errors.LeadershipLost):
@@ -221,7 +221,7 @@ async def test_a_fenced_client_asks_for_leave_before_each_write_and_each_repetit
     await fenced.get(NODES, "n1")
 
 
-# What errors say
+# Errors
 
 
 @pytest.mark.parametrize(
@@ -242,7 +242,9 @@ async def test_a_fenced_client_asks_for_leave_before_each_write_and_each_repetit
         (504, "Timeout", errors.ServerFailure),
     ],
 )
-async def test_each_refusal_is_its_own_error(clock: Clock, code: int, reason: str, kind: type[errors.ApiError]) -> None:
+async def test_each_status_code_and_reason_has_its_own_error_type(
+    clock: Clock, code: int, reason: str, kind: type[errors.ApiError]
+) -> None:
     client, _ = a_client(clock, *[status_response(code, reason)] * 4)
     with pytest.raises(errors.ApiError, match=r"creating leases\.coordination\.k8s\.io kube/a: no") as caught:
         await client.create(LEASES, {"metadata": {"name": "a"}}, namespace="kube")
@@ -260,7 +262,9 @@ async def test_each_refusal_is_its_own_error(clock: Clock, code: int, reason: st
         (b'{"metadata": []}', r"not of the Kubernetes API: Expected `object`, got `array` - at `$.metadata`"),
     ],
 )
-async def test_an_answer_that_is_not_kubernetes_is_shown_in_one_line(clock: Clock, garbage: bytes, shown: str) -> None:
+async def test_response_that_is_not_from_kubernetes_is_quoted_in_one_line(
+    clock: Clock, garbage: bytes, shown: str
+) -> None:
     client, _ = a_client(clock, json_response(garbage))
     with pytest.raises(errors.MalformedResponse) as caught:
         await client.get(NODES, "n1")
@@ -269,39 +273,39 @@ async def test_an_answer_that_is_not_kubernetes_is_shown_in_one_line(clock: Cloc
     assert "\n" not in str(caught.value)
 
 
-async def test_a_page_of_html_with_an_error_code_is_a_refusal_that_shows_it(clock: Clock) -> None:
+async def test_html_error_page_is_a_server_failure_that_quotes_its_title(clock: Clock) -> None:
     page = b"<html><title>502 Bad Gateway</title></html>"
     client, _ = a_client(clock, *[json_response(page, status=502)] * 4)
     with pytest.raises(errors.ServerFailure, match="HTTP 502: an HTML page titled '502 Bad Gateway'"):
         await client.get(NODES, "n1")
 
 
-async def test_a_misfit_in_a_list_is_named(clock: Clock) -> None:
+async def test_undecodable_object_in_a_list_is_named(clock: Clock) -> None:
     page = {"items": [NODE, {"metadata": {"name": "bad"}, "spec": {"taints": "all"}}]}
     client, _ = a_client(clock, json_response(page))
     with pytest.raises(errors.MalformedResponse, match="listing nodes: bad cannot be decoded: Expected `array`"):
         await client.list(NODES)
 
 
-async def test_a_watch_that_is_refused_raises_the_refusal(clock: Clock) -> None:
+async def test_refused_watch_raises_the_api_error(clock: Clock) -> None:
     client, _ = a_client(clock, status_response(403, "Forbidden", 'nodes is forbidden: User "eve" cannot watch'))
     with pytest.raises(errors.Forbidden, match='watching nodes: nodes is forbidden: User "eve"'):
         async with client.watch(NODES):
             pass
 
 
-async def test_an_error_in_a_watch_is_raised_as_what_it_is(clock: Clock) -> None:
-    gone = {
+async def test_error_event_in_a_watch_is_raised_as_its_api_error(clock: Clock) -> None:
+    error_event = {
         "type": "ERROR",
         "object": json.loads(status_response(410, "Expired", "too old resource version: 5 (9)").body),
     }
-    client, _ = a_client(clock, json_response(gone))
+    client, _ = a_client(clock, json_response(error_event))
     with pytest.raises(errors.Expired, match="watching nodes: too old resource version"):
-        async with client.watch(NODES, resource_version="5") as told:
-            assert [event async for event in told] == []
+        async with client.watch(NODES, resource_version="5") as events:
+            assert [event async for event in events] == []
 
 
-async def test_the_header_decides_how_long_to_wait(clock: Clock) -> None:
+async def test_retry_after_header_takes_precedence_over_retry_after_seconds(clock: Clock) -> None:
     status = {"kind": "Status", "code": 429, "message": "busy", "details": {"retryAfterSeconds": 20}}
     busy = json_response(status, status=429, headers={"retry-after": "2"})
     client, _ = a_client(clock, busy, busy, busy, busy)
@@ -310,28 +314,28 @@ async def test_the_header_decides_how_long_to_wait(clock: Clock) -> None:
     assert caught.value.retry_after == timedelta(seconds=2)
 
 
-async def test_an_absurd_retry_after_is_cut_to_a_day(clock: Clock) -> None:
+async def test_retry_after_is_capped_at_a_day(clock: Clock) -> None:
     client, _ = a_client(clock, json_response(b"", status=503, headers={"retry-after": "9" * 30}))
     with pytest.raises(errors.ServerFailure) as caught:
         await client.get(NODES, "n1")
     assert caught.value.retry_after == timedelta(days=1)
 
 
-async def test_a_watch_event_of_an_unknown_type_is_said_to_be_one(clock: Clock) -> None:
+async def test_watch_event_of_an_unknown_type_is_a_malformed_response(clock: Clock) -> None:
     client, _ = a_client(clock, json_response(b'{"type":"RENAMED","object":{"metadata":{"name":"n1"}}}'))
-    async with client.watch(NODES) as told:
+    async with client.watch(NODES) as events:
         with pytest.raises(errors.MalformedResponse, match="unknown type 'RENAMED'"):
-            await anext(told)
+            await anext(events)
 
 
-async def test_a_fenced_client_writes_as_the_same_manager(clock: Clock) -> None:
+async def test_fenced_client_keeps_its_field_manager(clock: Clock) -> None:
     transport = ScriptedTransport([json_response(NODE)])
     client = Client(transport, clock=clock, random=random.Random(1), field_manager="drainer").with_fence(lambda: None)
     await client.create(NODES, NODE)
     assert query(transport)["fieldManager"] == "drainer"
 
 
-async def test_a_watch_tells_the_server_how_long_to_last(clock: Clock) -> None:
+async def test_watch_sends_its_timeout_to_the_server(clock: Clock) -> None:
     client, transport = a_client(clock, json_response(b""))
     async with client.watch(NODES, watch_timeout=timedelta(minutes=5)):
         pass
@@ -339,19 +343,19 @@ async def test_a_watch_tells_the_server_how_long_to_last(clock: Clock) -> None:
 
 
 @pytest.mark.parametrize("nonsense", [b"{}", b'{"status":"ok"}', b'{"kind":"Status","status":"Success","code":200}'])
-async def test_json_that_is_no_list_is_not_an_empty_list(clock: Clock, nonsense: bytes) -> None:
+async def test_json_without_items_is_not_an_empty_list(clock: Clock, nonsense: bytes) -> None:
     client, _ = a_client(clock, json_response(nonsense))
     with pytest.raises(errors.MalformedResponse, match="missing required field `items`"):
         await client.list(PODS)
 
 
-async def test_a_list_of_nothing_may_say_null(clock: Clock) -> None:
+async def test_null_items_are_an_empty_list(clock: Clock) -> None:
     client, _ = a_client(clock, json_response({"kind": "PodList", "items": None}))
     assert (await client.list(PODS)).items == ()
 
 
 @pytest.mark.parametrize("other", [{}, {"metadata": {"name": "n2"}}], ids=["nothing", "another"])
-async def test_an_answer_about_something_else_is_not_taken_for_the_object(clock: Clock, other: Any) -> None:
+async def test_response_about_another_object_is_a_malformed_response(clock: Clock, other: Any) -> None:
     client, _ = a_client(clock, json_response(other), json_response(other))
     with pytest.raises(errors.MalformedResponse, match="getting nodes n1: the response is"):
         await client.get(NODES, "n1")
@@ -359,15 +363,13 @@ async def test_an_answer_about_something_else_is_not_taken_for_the_object(clock:
         await client.get(NODES.with_model(RawObject), "n1")
 
 
-async def test_a_server_that_sends_us_elsewhere_says_where(clock: Clock) -> None:
+async def test_redirect_is_an_error_that_shows_the_location(clock: Clock) -> None:
     client, _ = a_client(clock, json_response(b"", status=302, headers={"location": "https://login.example"}))
     with pytest.raises(errors.ApiError, match=r"HTTP 302: go to https://login\.example"):
         await client.get(NODES, "n1")
 
 
-async def test_who_wants_to_know_is_told_why_a_request_is_repeated(
-    clock: Clock, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_retries_are_logged_with_their_reason(clock: Clock, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
     client, _ = a_client(clock, THROTTLED, json_response(NODE))
     await client.get(NODES, "n1")

@@ -15,7 +15,7 @@ from support.fakes.scripted_transport import ScriptedTransport, json_response, s
 Answer = Response | Exception
 
 
-async def discovered(clock: Clock, *answers: Answer) -> tuple[Discovery, ScriptedTransport]:
+async def run_discovery(clock: Clock, *answers: Answer) -> tuple[Discovery, ScriptedTransport]:
     transport = ScriptedTransport(list(answers))
     client = Client(transport, clock=clock, random=random.Random(7))
     return await discover(client), transport
@@ -60,8 +60,8 @@ CORE = a_group(
 COORDINATION = a_group("coordination.k8s.io", a_version("v1", a_resource("leases", "Lease")))
 
 
-async def test_two_requests_tell_everything(clock: Clock) -> None:
-    discovery, transport = await discovered(clock, an_aggregated_list(CORE), an_aggregated_list(COORDINATION))
+async def test_aggregated_discovery_takes_two_requests(clock: Clock) -> None:
+    discovery, transport = await run_discovery(clock, an_aggregated_list(CORE), an_aggregated_list(COORDINATION))
 
     assert [request.path for request in transport.requests] == ["/api", "/apis"]
     assert discovery.serves(NODES)
@@ -70,8 +70,8 @@ async def test_two_requests_tell_everything(clock: Clock) -> None:
     assert discovery.unavailable == ()
 
 
-async def test_a_server_is_asked_for_the_newest_form_it_may_know(clock: Clock) -> None:
-    _, transport = await discovered(clock, an_aggregated_list(), an_aggregated_list())
+async def test_accept_header_prefers_the_newest_aggregated_discovery_version(clock: Clock) -> None:
+    _, transport = await run_discovery(clock, an_aggregated_list(), an_aggregated_list())
 
     forms = transport.requests[1].accept.split(",")
     assert [form.rpartition("v=")[2] for form in forms[:2]] == [
@@ -81,8 +81,8 @@ async def test_a_server_is_asked_for_the_newest_form_it_may_know(clock: Clock) -
     assert forms[2] == "application/json"
 
 
-async def test_a_resource_is_known_with_all_that_matters(clock: Clock) -> None:
-    discovery, _ = await discovered(clock, an_aggregated_list(CORE), an_aggregated_list())
+async def test_resource_has_kind_scope_short_names_verbs_and_subresources(clock: Clock) -> None:
+    discovery, _ = await run_discovery(clock, an_aggregated_list(CORE), an_aggregated_list())
 
     nodes, pods = discovery.find("", "nodes"), discovery.find("", "pods")
     assert nodes is not None
@@ -91,13 +91,13 @@ async def test_a_resource_is_known_with_all_that_matters(clock: Clock) -> None:
     assert (pods.namespaced, pods.subresources, pods.preferred_version) == (True, ("eviction",), "v1")
 
 
-async def test_the_first_version_that_has_a_resource_is_the_preferred_one(clock: Clock) -> None:
+async def test_preferred_version_is_the_first_version_that_has_the_resource(clock: Clock) -> None:
     group = a_group(
         "example.dev",
         a_version("v2", a_resource("gadgets", "Gadget")),
         a_version("v1", a_resource("gadgets", "OldGadget"), a_resource("widgets", "Widget")),
     )
-    discovery, _ = await discovered(clock, an_aggregated_list(CORE), an_aggregated_list(group))
+    discovery, _ = await run_discovery(clock, an_aggregated_list(CORE), an_aggregated_list(group))
 
     gadgets, widgets = discovery.find("example.dev", "gadgets"), discovery.find("example.dev", "widgets")
     assert gadgets is not None
@@ -106,17 +106,17 @@ async def test_the_first_version_that_has_a_resource_is_the_preferred_one(clock:
     assert widgets.versions == ("v1",)
 
 
-async def test_a_resource_in_another_version_than_ours_is_not_served(clock: Clock) -> None:
+async def test_resource_in_another_version_than_required_is_not_served(clock: Clock) -> None:
     group = a_group("coordination.k8s.io", a_version("v2", a_resource("leases", "Lease")))
-    discovery, _ = await discovered(clock, an_aggregated_list(CORE), an_aggregated_list(group))
+    discovery, _ = await run_discovery(clock, an_aggregated_list(CORE), an_aggregated_list(group))
 
     assert not discovery.serves(LEASES)
     assert discovery.find("coordination.k8s.io", "leases") is not None
 
 
-async def test_a_group_whose_server_is_down_is_named_and_spoils_nothing(clock: Clock) -> None:
+async def test_stale_group_is_reported_as_unavailable_and_other_groups_are_served(clock: Clock) -> None:
     stale = a_group("metrics.k8s.io", a_version("v1beta1", a_resource("nodes", "NodeMetrics"), freshness="Stale"))
-    discovery, _ = await discovered(clock, an_aggregated_list(CORE), an_aggregated_list(stale, COORDINATION))
+    discovery, _ = await run_discovery(clock, an_aggregated_list(CORE), an_aggregated_list(stale, COORDINATION))
 
     assert discovery.unavailable == ("metrics.k8s.io/v1beta1",)
     assert discovery.find("metrics.k8s.io", "nodes") is None
@@ -125,13 +125,13 @@ async def test_a_group_whose_server_is_down_is_named_and_spoils_nothing(clock: C
     assert discovery.serves(LEASES)
 
 
-async def test_null_lists_and_resources_without_a_kind_do_no_harm(clock: Clock) -> None:
+async def test_null_lists_and_resources_without_a_kind_are_ignored(clock: Clock) -> None:
     odd = a_group(
         "odd.dev",
         {"version": "v1", "resources": None},
         a_version("v0", {**a_resource("things", ""), "verbs": None}, {**a_resource("parts", "Part"), "verbs": None}),
     )
-    discovery, _ = await discovered(clock, an_aggregated_list(CORE), an_aggregated_list(odd))
+    discovery, _ = await run_discovery(clock, an_aggregated_list(CORE), an_aggregated_list(odd))
 
     assert discovery.find("odd.dev", "things") is None
     parts = discovery.find("odd.dev", "parts")
@@ -178,8 +178,8 @@ def old_version(*resources: str) -> Response:
     )
 
 
-async def test_an_older_server_is_read_document_by_document(clock: Clock) -> None:
-    discovery, transport = await discovered(
+async def test_older_server_is_discovered_by_one_request_per_group_version(clock: Clock) -> None:
+    discovery, transport = await run_discovery(
         clock,
         OLD_CORE,
         OLD_CORE_V1,
@@ -203,11 +203,11 @@ async def test_an_older_server_is_read_document_by_document(clock: Clock) -> Non
     assert discovery.serves(Resource("example.dev", "v1", "gadgets", "Gadget", namespaced=True, model=RawObject))
 
 
-async def test_on_an_older_server_too_a_group_that_is_down_spoils_nothing(clock: Clock) -> None:
-    """Each document is asked for several times before it is given up, because a 503 may pass."""
+async def test_group_that_is_down_on_an_older_server_is_reported_as_unavailable(clock: Clock) -> None:
+    """Each document is requested several times, because a 503 may be transient."""
     down = status_response(503, "ServiceUnavailable")
     groups = old_groups(metrics_k8s_io=["v1beta1"], example_dev=["v1"])
-    discovery, _ = await discovered(
+    discovery, _ = await run_discovery(
         clock, OLD_CORE, OLD_CORE_V1, groups, down, down, down, down, old_version("gadgets")
     )
 
@@ -215,7 +215,7 @@ async def test_on_an_older_server_too_a_group_that_is_down_spoils_nothing(clock:
     assert discovery.find("example.dev", "gadgets") is not None
 
 
-# What is no discovery at all
+# Responses that are no discovery documents
 
 
 @pytest.mark.parametrize(
@@ -229,17 +229,19 @@ async def test_on_an_older_server_too_a_group_that_is_down_spoils_nothing(clock:
         (json_response([1, 2]), MalformedResponse),
     ],
 )
-async def test_an_answer_that_is_none_is_an_error(clock: Clock, given: Response, error: type[Exception]) -> None:
+async def test_response_that_is_no_discovery_document_is_an_error(
+    clock: Clock, given: Response, error: type[Exception]
+) -> None:
     with pytest.raises(error, match="discovering what is served under /api"):
-        await discovered(clock, given)
+        await run_discovery(clock, given)
 
 
-async def test_credentials_refused_midway_are_not_taken_for_a_missing_group(clock: Clock) -> None:
+async def test_unauthorized_during_discovery_is_not_a_missing_group(clock: Clock) -> None:
     with pytest.raises(Unauthorized):
-        await discovered(clock, OLD_CORE, status_response(401, "Unauthorized"))
+        await run_discovery(clock, OLD_CORE, status_response(401, "Unauthorized"))
 
 
-async def test_a_server_that_goes_away_midway_is_not_taken_for_a_missing_group(clock: Clock) -> None:
-    gone = Unreachable("connection refused", sent=False)
+async def test_server_unreachable_during_discovery_is_not_a_missing_group(clock: Clock) -> None:
+    unreachable = Unreachable("connection refused", sent=False)
     with pytest.raises(Unreachable):
-        await discovered(clock, OLD_CORE, gone, gone, gone, gone)
+        await run_discovery(clock, OLD_CORE, unreachable, unreachable, unreachable, unreachable)

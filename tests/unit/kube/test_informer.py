@@ -1,4 +1,4 @@
-"""What a cache makes of a server that misbehaves."""
+"""The informer's cache on a server that misbehaves."""
 
 import json
 import logging
@@ -12,7 +12,7 @@ from support.builders.objects import a_node
 from support.clusters.informer_cluster import InformerCluster
 
 
-async def test_an_older_server_is_loaded_by_pages(clock: Clock) -> None:
+async def test_initial_list_is_paged_on_servers_without_watch_lists(clock: Clock) -> None:
     world = InformerCluster(clock, watch_lists=False, page_size=2)
     for number in range(5):
         world.put_node(f"n{number}")
@@ -25,7 +25,7 @@ async def test_an_older_server_is_loaded_by_pages(clock: Clock) -> None:
     assert len(lists) == 3
 
 
-async def test_a_list_that_expires_between_its_pages_is_taken_in_one_piece(clock: Clock) -> None:
+async def test_list_that_expires_between_pages_is_repeated_without_a_limit(clock: Clock) -> None:
     world = InformerCluster(clock, watch_lists=False, page_size=2)
     for number in range(5):
         world.put_node(f"n{number}")
@@ -36,7 +36,7 @@ async def test_a_list_that_expires_between_its_pages_is_taken_in_one_piece(clock
         assert world.node_names() == ["n0", "n1", "n2", "n3", "n4"]
 
 
-async def test_repeated_events_are_told_once(clock: Clock) -> None:
+async def test_duplicate_watch_events_are_delivered_once(clock: Clock) -> None:
     world = InformerCluster(clock)
     async with world.running():
         world.transport.faults.duplicate(times=None)
@@ -48,7 +48,7 @@ async def test_repeated_events_are_told_once(clock: Clock) -> None:
     assert world.changes == [("-", first), (first, second), (second, "-")]
 
 
-async def test_an_event_that_comes_too_late_brings_nothing_back(clock: Clock) -> None:
+async def test_watch_event_older_than_the_deletion_does_not_bring_the_object_back(clock: Clock) -> None:
     world = InformerCluster(clock)
     async with world.running():
         world.put_node("n1")
@@ -69,7 +69,7 @@ async def test_an_event_that_comes_too_late_brings_nothing_back(clock: Clock) ->
         assert not world.informer.by_index("pool", "")
 
 
-async def test_a_late_deletion_does_not_take_the_successor_of_the_same_name(clock: Clock) -> None:
+async def test_late_delete_event_does_not_remove_the_successor_of_the_same_name(clock: Clock) -> None:
     world = InformerCluster(clock)
     async with world.running():
         world.put_node("n1")
@@ -83,7 +83,7 @@ async def test_a_late_deletion_does_not_take_the_successor_of_the_same_name(cloc
     assert shown.resource_version == successor
 
 
-async def test_an_object_replaced_under_its_name_is_seen_to_go_and_to_come(clock: Clock) -> None:
+async def test_object_replaced_under_its_name_is_reported_as_delete_and_add(clock: Clock) -> None:
     world = InformerCluster(clock)
     async with world.running():
         first = world.put_node("n1")
@@ -97,7 +97,7 @@ async def test_an_object_replaced_under_its_name_is_seen_to_go_and_to_come(clock
     assert world.changes == [("-", first), (first, "-"), ("-", second)]
 
 
-async def test_a_list_from_an_older_revision_is_not_believed(clock: Clock) -> None:
+async def test_list_from_an_older_resource_version_is_rejected(clock: Clock) -> None:
     world = InformerCluster(clock)
     old = world.cluster.revision
     async with world.running():
@@ -111,10 +111,10 @@ async def test_a_list_from_an_older_revision_is_not_believed(clock: Clock) -> No
         await world.settle(60)
         assert world.node_names() == ["n1", "n2"]
     assert ("-", "-") not in world.changes
-    assert all(new != "-" for _, new in world.changes), "nothing was ever told to be gone"
+    assert all(new != "-" for _, new in world.changes), "no deletion was ever reported"
 
 
-async def test_a_server_that_insists_on_an_older_state_was_restored_from_a_backup(
+async def test_repeated_older_lists_are_accepted_as_a_restore_from_backup(
     clock: Clock, caplog: pytest.LogCaptureFixture
 ) -> None:
     world = InformerCluster(clock)
@@ -133,7 +133,7 @@ async def test_a_server_that_insists_on_an_older_state_was_restored_from_a_backu
     assert "restored from a backup" in caplog.text
 
 
-async def test_a_watch_cut_in_the_middle_of_a_line_is_resumed(clock: Clock) -> None:
+async def test_watch_truncated_in_the_middle_of_a_line_is_resumed(clock: Clock) -> None:
     world = InformerCluster(clock)
     async with world.running():
         world.transport.faults.truncate()
@@ -142,7 +142,7 @@ async def test_a_watch_cut_in_the_middle_of_a_line_is_resumed(clock: Clock) -> N
         assert world.node_names() == ["n1"]
 
 
-async def test_an_object_that_does_not_fit_its_kind_is_left_out_and_named(
+async def test_undecodable_object_is_left_out_and_reported_in_health(
     clock: Clock, caplog: pytest.LogCaptureFixture
 ) -> None:
     world = InformerCluster(clock)
@@ -162,7 +162,9 @@ async def test_an_object_that_does_not_fit_its_kind_is_left_out_and_named(
     assert caplog.text.count("ignoring nodes bad") == 1
 
 
-async def test_a_handler_that_fails_stops_nobody(clock: Clock, caplog: pytest.LogCaptureFixture) -> None:
+async def test_failing_event_handler_does_not_stop_other_handlers(
+    clock: Clock, caplog: pytest.LogCaptureFixture
+) -> None:
     world = InformerCluster(clock)
 
     def careless(_old: Node | None, _new: Node | None) -> None:
@@ -178,31 +180,31 @@ async def test_a_handler_that_fails_stops_nobody(clock: Clock, caplog: pytest.Lo
     assert "a handler for nodes failed" in caplog.text
 
 
-async def test_who_subscribes_later_is_told_what_there_is_and_can_leave(clock: Clock) -> None:
+async def test_late_subscriber_receives_existing_objects_and_can_unsubscribe(clock: Clock) -> None:
     world = InformerCluster(clock)
     world.put_node("n1")
     async with world.running():
-        seen: list[str] = []
-        leave = world.informer.subscribe(lambda _, new: seen.append(new.name if new else "-"))
+        names: list[str] = []
+        unsubscribe = world.informer.subscribe(lambda _, new: names.append(new.name if new else "-"))
         world.put_node("n2")
         await world.settle()
-        leave()
+        unsubscribe()
         world.put_node("n3")
         await world.settle()
-    assert seen == ["n1", "n2"]
+    assert names == ["n1", "n2"]
 
 
-async def test_an_idle_cache_asks_for_nothing_but_its_watch(clock: Clock) -> None:
+async def test_idle_informer_sends_only_watch_requests(clock: Clock) -> None:
     world = InformerCluster(clock)
     async with world.running():
         before = len(world.transport.requests)
         await world.settle(3600)
-        asked = world.transport.requests[before:]
-    assert len(asked) <= 25, "a watch is opened anew when nothing was heard for 150 s"
-    assert all(dict(one.request.query).get("watch") == "true" for one in asked)
+        requests = world.transport.requests[before:]
+    assert len(requests) <= 25, "a watch is reopened when nothing was received for 150 s"
+    assert all(dict(one.request.query).get("watch") == "true" for one in requests)
 
 
-async def test_a_server_in_trouble_is_asked_less_and_less_often(clock: Clock, caplog: pytest.LogCaptureFixture) -> None:
+async def test_watch_retries_back_off_while_the_server_fails(clock: Clock, caplog: pytest.LogCaptureFixture) -> None:
     world = InformerCluster(clock)
     async with world.running():
         world.transport.faults.fail_before_effect(response=503, times=None)
@@ -221,7 +223,7 @@ async def test_a_server_in_trouble_is_asked_less_and_less_often(clock: Clock, ca
     assert len(warnings) <= 2, "trouble is logged when it begins and changes, not on every try"
 
 
-async def test_a_server_that_asks_for_patience_gets_it(clock: Clock) -> None:
+async def test_retry_after_delays_the_next_attempt(clock: Clock) -> None:
     world = InformerCluster(clock)
     async with world.running():
         world.transport.faults.fail_before_effect(response=429, retry_after=20)
@@ -235,7 +237,7 @@ async def test_a_server_that_asks_for_patience_gets_it(clock: Clock) -> None:
         assert len(world.transport.requests) == before + 1
 
 
-async def test_silence_ends_a_connection_and_shows_if_nobody_is_there(clock: Clock) -> None:
+async def test_silent_watch_is_reopened_and_an_unreachable_server_shows_in_health(clock: Clock) -> None:
     world = InformerCluster(clock)
     async with world.running():
         world.transport.silence()
@@ -249,29 +251,29 @@ async def test_silence_ends_a_connection_and_shows_if_nobody_is_there(clock: Clo
         assert world.node_names() == ["n1"]
 
 
-async def test_health_tells_when_the_server_was_last_heard(clock: Clock) -> None:
+async def test_health_reports_when_the_last_data_was_received(clock: Clock) -> None:
     world = InformerCluster(clock)
     assert world.informer.health().last_received_at is None
     async with world.running():
         world.put_node("n1")
         await world.settle()
         world.transport.silence()
-        heard = world.informer.health().last_received_at
+        last_received_at = world.informer.health().last_received_at
         await world.settle(100)
-        assert world.informer.health().last_received_at == heard
+        assert world.informer.health().last_received_at == last_received_at
         assert world.informer.health().has_synced
 
 
-async def test_waiting_for_a_write_ends_with_the_bookmark_that_passes_it(clock: Clock) -> None:
+async def test_wait_for_resource_version_returns_at_the_bookmark_that_reaches_it(clock: Clock) -> None:
     world = InformerCluster(clock)
     async with world.running():
         world.cluster.put({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "elsewhere"}})
-        begun = clock.monotonic()
+        started = clock.monotonic()
         await world.informer.wait_for_resource_version(str(world.cluster.revision))
-        assert clock.monotonic() - begun < 90
+        assert clock.monotonic() - started < 90
 
 
-async def test_a_resource_version_that_is_no_number_is_said_to_be_none(clock: Clock) -> None:
+async def test_non_numeric_resource_version_is_reported_in_health(clock: Clock) -> None:
     world = InformerCluster(clock)
 
     def strange(line: bytes) -> list[bytes]:
@@ -288,7 +290,7 @@ async def test_a_resource_version_that_is_no_number_is_said_to_be_none(clock: Cl
         assert world.node_names() == ["n1"]
 
 
-def test_a_store_forgets_what_its_indexes_knew() -> None:
+def test_indexed_store_removes_dropped_objects_from_its_indexes() -> None:
     store: IndexedStore[Node] = IndexedStore({"name": lambda node: (node.name, "all")})
     node = Node()
     store.put(node)
@@ -298,7 +300,7 @@ def test_a_store_forgets_what_its_indexes_knew() -> None:
     assert store._indexes == {"name": {}}
 
 
-async def test_one_process_follows_several_clusters(clock: Clock) -> None:
+async def test_informers_of_several_clusters_in_one_process_are_independent(clock: Clock) -> None:
     east, west = InformerCluster(clock), InformerCluster(clock)
     east.put_node("n1")
     west.put_node("n1", pool="west")

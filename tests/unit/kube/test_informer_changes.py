@@ -1,4 +1,4 @@
-"""What a cache makes of single changes, in whatever order they come."""
+"""How the informer's cache applies single changes, in any order."""
 
 import asyncio
 from datetime import timedelta
@@ -30,7 +30,7 @@ def watch_event(change: str, thing: Any) -> WatchEvent[Any]:
 
 
 def a_synced_informer(clock: Clock, *nodes: Node, revision: int) -> Informer[Node]:
-    """Return a cache that was filled by hand, and follows nothing."""
+    """Return a cache that was filled by hand and has no watch."""
     cache = InformerCluster(clock).informer
     load(cache, *nodes, revision=revision)
     return cache
@@ -43,7 +43,7 @@ def load(cache: Informer[Node], *nodes: Node, revision: int) -> None:
     cache.finish_list(str(revision))
 
 
-async def test_waiting_for_a_write_does_not_end_with_an_older_one(clock: Clock) -> None:
+async def test_wait_for_resource_version_does_not_return_at_an_older_version(clock: Clock) -> None:
     cache = a_synced_informer(clock, revision=5)
     async with asyncio.TaskGroup() as tasks:
         reader = tasks.create_task(cache.wait_for_resource_version("8"))
@@ -57,14 +57,14 @@ async def test_waiting_for_a_write_does_not_end_with_an_older_one(clock: Clock) 
     assert cache._waiters == []
 
 
-async def test_what_went_while_we_were_away_is_not_brought_back_by_a_late_event(clock: Clock) -> None:
+async def test_late_watch_event_does_not_restore_an_object_missing_from_the_relist(clock: Clock) -> None:
     cache = a_synced_informer(clock, a_state("n1", 3), revision=5)
     load(cache, revision=9)
     cache.apply(watch_event("MODIFIED", a_state("n1", 7)))
     assert cache.get("n1") is None
 
 
-async def test_a_late_event_about_the_predecessor_of_a_replaced_object_changes_nothing(clock: Clock) -> None:
+async def test_late_event_about_an_object_replaced_under_its_name_is_ignored(clock: Clock) -> None:
     cache = a_synced_informer(clock, a_state("n1", 3, uid="first"), revision=5)
     cache.apply(watch_event("ADDED", a_state("n1", 8, uid="second")))
     cache.apply(watch_event("DELETED", a_state("n1", 9, uid="second")))
@@ -72,7 +72,7 @@ async def test_a_late_event_about_the_predecessor_of_a_replaced_object_changes_n
     assert cache.get("n1") is None
 
 
-async def test_after_a_restored_backup_events_count_from_there(clock: Clock) -> None:
+async def test_events_after_a_restore_from_backup_are_compared_with_the_restored_version(clock: Clock) -> None:
     cache = a_synced_informer(clock, a_state("n1", 3), revision=5)
     cache.apply(watch_event("DELETED", a_state("n1", 100)))
     for _ in range(4):
@@ -86,7 +86,7 @@ async def test_after_a_restored_backup_events_count_from_there(clock: Clock) -> 
     assert shown.resource_version == "6"
 
 
-async def test_a_server_must_insist_without_a_break(clock: Clock) -> None:
+async def test_only_consecutive_stale_lists_are_accepted_as_a_restore(clock: Clock) -> None:
     cache = a_synced_informer(clock, revision=50)
     for _ in range(3):
         for _ in range(3):
@@ -95,7 +95,7 @@ async def test_a_server_must_insist_without_a_break(clock: Clock) -> None:
         load(cache, revision=50)
 
 
-async def test_a_misfit_that_is_deleted_is_no_longer_named_and_moves_the_position(clock: Clock) -> None:
+async def test_deleted_undecodable_object_leaves_health_and_advances_the_resource_version(clock: Clock) -> None:
     cache = a_synced_informer(clock, revision=5)
     metadata = ObjectMeta(name="bad", uid="u", resource_version="6")
     cache.apply(watch_event("ADDED", UndecodableObject(metadata=metadata, problem="odd")))
@@ -109,7 +109,7 @@ async def test_a_misfit_that_is_deleted_is_no_longer_named_and_moves_the_positio
     assert (dict(cache.undecodable), cache.last_resource_version) == ({}, "7")
 
 
-def test_a_row_that_moves_is_found_only_where_it_went() -> None:
+def test_object_with_a_changed_index_key_is_found_only_under_the_new_key() -> None:
     store: IndexedStore[Node] = IndexedStore(
         {"pool": lambda node: (node.metadata.labels["pool"], node.metadata.labels["pool"])}
     )
@@ -124,14 +124,14 @@ def test_a_row_that_moves_is_found_only_where_it_went() -> None:
     assert (list(store.by_index("pool", "a")), list(store.by_index("pool", "b"))) == ([], [moved])
 
 
-async def test_an_older_misfit_takes_nothing_away(clock: Clock) -> None:
+async def test_older_undecodable_event_does_not_remove_a_newer_object(clock: Clock) -> None:
     cache = a_synced_informer(clock, a_state("n1", 9, uid="new"), revision=9)
     cache.apply(watch_event("MODIFIED", an_undecodable_object("n1", 6, uid="new")))
     cache.apply(watch_event("DELETED", an_undecodable_object("n1", 7, uid="old")))
     assert cache.get("n1") is not None
 
 
-async def test_what_goes_before_a_list_is_complete_is_not_in_it(clock: Clock) -> None:
+async def test_object_deleted_before_the_list_is_complete_is_not_in_it(clock: Clock) -> None:
     cache = InformerCluster(clock).informer
     cache.begin_list()
     for thing in (
@@ -149,7 +149,7 @@ async def test_what_goes_before_a_list_is_complete_is_not_in_it(clock: Clock) ->
     assert ([row.name for row in cache.all()], list(cache.undecodable)) == (["n4"], ["n3"])
 
 
-async def test_an_object_that_no_row_can_be_made_of_is_a_misfit(clock: Clock) -> None:
+async def test_object_that_cannot_be_transformed_is_undecodable(clock: Clock) -> None:
     def by_size(node: Node) -> Node:
         int(node.metadata.annotations.get("size", "1"))
         return node
@@ -163,7 +163,7 @@ async def test_an_object_that_no_row_can_be_made_of_is_a_misfit(clock: Clock) ->
 
 
 @pytest.mark.parametrize("odd", [{}, {"metadata": None}, {"metadata": {"name": 7}}, [], None])
-async def test_what_has_no_metadata_at_all_is_left_out(clock: Clock, odd: Any) -> None:
+async def test_object_without_metadata_is_left_out(clock: Clock, odd: Any) -> None:
     def by_name(thing: Any) -> Node:
         return Node(metadata=ObjectMeta(name=thing["metadata"]["name"].lower(), resource_version="4"))
 
@@ -178,20 +178,20 @@ async def test_what_has_no_metadata_at_all_is_left_out(clock: Clock, odd: Any) -
     assert [row.name for row in cache.all()] == ["n1"]
 
 
-async def test_who_subscribes_while_others_are_told_is_told_once(clock: Clock) -> None:
+async def test_subscriber_added_during_delivery_receives_each_object_once(clock: Clock) -> None:
     cache = InformerCluster(clock).informer
-    told_names: list[str] = []
+    received_names: list[str] = []
 
     def late(_: Node | None, new: Node | None) -> None:
-        told_names.append(new.name if new else "-")
+        received_names.append(new.name if new else "-")
 
-    def opens_the_door(_: Node | None, new: Node | None) -> None:
+    def subscribe_late(_: Node | None, new: Node | None) -> None:
         if new and new.name == "n1":
             cache.subscribe(late)
 
-    cache.subscribe(opens_the_door)
+    cache.subscribe(subscribe_late)
     load(cache, a_state("n1", 1), a_state("n2", 2), a_state("n3", 3), revision=5)
-    assert told_names == ["n1", "n2", "n3"]
+    assert received_names == ["n1", "n2", "n3"]
 
 
 @pytest.mark.parametrize("version", ["", "abc", "-1", "9" * 5000])

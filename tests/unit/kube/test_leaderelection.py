@@ -56,20 +56,20 @@ class World:
         await self.clock.sleep(seconds(number))
 
     def lease(self) -> dict[str, Any]:
-        """Return what the lease says."""
+        """Return the spec of the lease."""
         spec: dict[str, Any] = self.cluster.get("leases", "op", "haulout")["spec"]
         return spec
 
     def put_lease(self, **spec: Any) -> None:
-        """Write the lease by another's hand."""
+        """Write the lease as another process."""
         self.cluster.put(LEASE | {"spec": spec})
 
     def leaders(self) -> list[str]:
-        """Return who believes to lead."""
+        """Return the names of the candidates that believe they lead."""
         return [candidate.name for candidate in self.candidates if candidate.election.is_leader()]
 
     async def wait_for_leader(self, within: float = 40) -> "Candidate":
-        """Wait until somebody leads and return them."""
+        """Wait until a candidate leads and return it."""
         async with asyncio.timeout(within):
             while not self.leaders():
                 await self.pass_time(0.1)
@@ -150,7 +150,7 @@ async def forever(client: Client) -> None:
     await client.clock.sleep(timedelta(days=1000))
 
 
-# Becoming and being the leader
+# Acquiring and renewing the lease
 
 
 async def test_the_first_candidate_creates_the_lease_and_leads() -> None:
@@ -167,7 +167,7 @@ async def test_the_first_candidate_creates_the_lease_and_leads() -> None:
         }
 
 
-async def test_of_five_candidates_one_leads_and_all_know_whom_to_look_at() -> None:
+async def test_of_five_candidates_one_leads_and_all_report_the_same_leader() -> None:
     async with a_world() as world:
         everyone = [world.candidate(name) for name in "abcde"]
         await world.pass_time(10)
@@ -186,7 +186,7 @@ async def test_a_leader_renews_with_one_request_each_retry_period() -> None:
         assert 29 <= len(renewals) <= 30
 
 
-async def test_a_renewal_keeps_the_time_of_acquiring_and_what_others_keep_on_the_lease() -> None:
+async def test_renewal_keeps_acquire_time_and_foreign_fields_of_the_lease() -> None:
     async with a_world() as world:
         world.candidate("a")
         await world.pass_time(1)
@@ -203,7 +203,7 @@ async def test_a_renewal_keeps_the_time_of_acquiring_and_what_others_keep_on_the
         assert world.cluster.get("leases", "op", "haulout")["metadata"]["labels"] == {"team": "storage"}
 
 
-async def test_times_have_six_digits_also_on_the_full_second() -> None:
+async def test_renew_time_has_six_fraction_digits_on_a_full_second() -> None:
     async with a_world() as world:
         a = world.candidate("a")
         a.transport.latency = timedelta()
@@ -212,18 +212,18 @@ async def test_times_have_six_digits_also_on_the_full_second() -> None:
 
 
 async def test_a_new_leader_is_announced_once() -> None:
-    seen: list[str] = []
+    leaders: list[str] = []
     async with a_world() as world:
         world.put_lease(holderIdentity="go", leaseDurationSeconds=15, renewTime="2026-01-05T09:00:00.000000Z")
-        world.candidate("a", on_new_leader=seen.append)
+        world.candidate("a", on_new_leader=leaders.append)
         await world.pass_time(60)
-    assert seen == ["go", "a"]
+    assert leaders == ["go", "a"]
 
 
 # Taking over
 
 
-async def test_a_released_lease_is_taken_at_the_next_look() -> None:
+async def test_released_lease_is_acquired_at_the_next_retry() -> None:
     async with a_world() as world:
         world.put_lease(holderIdentity="", leaseDurationSeconds=1, leaseTransitions=4)
         world.candidate("a")
@@ -232,7 +232,7 @@ async def test_a_released_lease_is_taken_at_the_next_look() -> None:
         assert world.lease()["leaseTransitions"] == 5
 
 
-async def test_a_lease_from_before_a_restart_is_continued_at_once() -> None:
+async def test_own_lease_from_before_a_restart_is_continued_at_once() -> None:
     async with a_world() as world:
         acquired = "2026-01-05T08:00:00.000000Z"
         world.put_lease(holderIdentity="a", leaseDurationSeconds=15, acquireTime=acquired, leaseTransitions=4)
@@ -255,7 +255,7 @@ async def test_a_foreign_lease_is_taken_only_after_its_own_duration_on_our_clock
         assert world.lease()["leaseDurationSeconds"] == 15
 
 
-async def test_a_foreign_lease_that_says_no_duration_gets_ours() -> None:
+async def test_foreign_lease_without_a_duration_lasts_as_long_as_configured() -> None:
     async with a_world() as world:
         world.put_lease(holderIdentity="go")
         world.candidate("a")
@@ -276,7 +276,7 @@ async def test_a_foreign_leader_that_renews_is_never_disturbed() -> None:
         assert world.leaders() == []
 
 
-async def test_a_dead_leaders_lease_is_taken_though_something_keeps_touching_it() -> None:
+async def test_expired_lease_is_taken_over_although_its_metadata_keeps_changing() -> None:
     async with a_world() as world:
         world.put_lease(holderIdentity="go", leaseDurationSeconds=15)
         world.candidate("a")
@@ -288,7 +288,7 @@ async def test_a_dead_leaders_lease_is_taken_though_something_keeps_touching_it(
         assert world.leaders() == ["a"]
 
 
-async def test_a_killed_leader_is_replaced_soon_after_its_lease_ran_out() -> None:
+async def test_killed_leader_is_replaced_soon_after_its_lease_expires() -> None:
     async with a_world() as world:
         a = world.candidate("a")
         await world.pass_time(5)
@@ -303,7 +303,7 @@ async def test_a_killed_leader_is_replaced_soon_after_its_lease_ran_out() -> Non
         assert world.lease()["leaseTransitions"] == 1
 
 
-async def test_a_leader_that_stops_is_replaced_at_the_next_look() -> None:
+async def test_leader_that_stops_is_replaced_at_the_next_retry() -> None:
     async with a_world() as world:
         a = world.candidate("a")
         await world.pass_time(5)
@@ -315,10 +315,10 @@ async def test_a_leader_that_stops_is_replaced_at_the_next_look() -> None:
         assert world.leaders() == ["b"]
 
 
-# Losing it
+# Losing the lease
 
 
-async def lost_work_ends_in_time(world: World, a: Candidate) -> None:
+async def assert_leader_stops_within_renew_deadline(world: World, a: Candidate) -> None:
     """Check that `a`, which cannot renew from now on, works no longer than its last renewal allows."""
     renewed = datetime.fromisoformat(world.lease()["renewTime"])
     await world.pass_time(30)
@@ -333,33 +333,33 @@ async def a_leader(world: World) -> Candidate:
     return a
 
 
-async def test_a_leader_that_is_cut_off_stops_before_its_lease_runs_out() -> None:
+async def test_leader_without_connection_stops_before_its_lease_expires() -> None:
     async with a_world() as world:
         a = await a_leader(world)
         a.transport.faults.fail_before_effect(path="leases", times=None)
-        await lost_work_ends_in_time(world, a)
+        await assert_leader_stops_within_renew_deadline(world, a)
         assert "could not be renewed for 10 s: " in a.ends[0]
         assert "connection refused" in a.ends[0]
 
 
-async def test_a_leader_that_gets_no_answer_stops_before_its_lease_runs_out() -> None:
+async def test_leader_without_responses_stops_before_its_lease_expires() -> None:
     async with a_world() as world:
         a = await a_leader(world)
         a.transport.faults.hang(path="leases", times=None)
-        await lost_work_ends_in_time(world, a)
+        await assert_leader_stops_within_renew_deadline(world, a)
         assert "no answer within 4 s" in a.ends[0]
 
 
 @pytest.mark.parametrize("code", [401, 403, 409, 429, 500, 503])
-async def test_a_leader_that_is_refused_stops_before_its_lease_runs_out(code: int) -> None:
+async def test_leader_whose_renewals_are_refused_stops_before_its_lease_expires(code: int) -> None:
     async with a_world() as world:
         a = await a_leader(world)
         a.transport.faults.fail_before_effect(method="PATCH", path="leases", response=code, times=None)
-        await lost_work_ends_in_time(world, a)
+        await assert_leader_stops_within_renew_deadline(world, a)
 
 
 @pytest.mark.parametrize("code", [401, 403, 409, 429, 500, 503])
-async def test_a_leader_survives_trouble_that_passes(code: int) -> None:
+async def test_leader_survives_transient_errors(code: int) -> None:
     async with a_world() as world:
         a = await a_leader(world)
         a.transport.faults.fail_before_effect(path="leases", response=code, times=3)
@@ -368,17 +368,17 @@ async def test_a_leader_survives_trouble_that_passes(code: int) -> None:
         assert not a.ends
 
 
-async def test_a_renewal_that_took_effect_unheard_counts() -> None:
+async def test_renewal_that_took_effect_without_a_response_counts() -> None:
     async with a_world() as world:
         a = await a_leader(world)
-        unheard = a.transport.faults.fail_after_effect(method="PATCH", path="leases", times=None)
+        lost_response = a.transport.faults.fail_after_effect(method="PATCH", path="leases", times=None)
         await world.pass_time(120)
         assert world.leaders() == ["a"]
         assert not a.ends
-        assert unheard.hits > 30
+        assert lost_response.hits > 30
 
 
-async def test_a_renewal_counts_from_when_it_was_sent_not_from_its_answer() -> None:
+async def test_renewal_counts_from_its_request_not_from_its_response() -> None:
     async with a_world() as world:
         a = await a_leader(world)
         a.transport.faults.delay(seconds(4), method="PATCH", path="leases", times=1)
@@ -387,7 +387,7 @@ async def test_a_renewal_counts_from_when_it_was_sent_not_from_its_answer() -> N
         assert a.election.leading_until == (sent + seconds(10) - world.clock.now()).total_seconds() + 11
 
 
-async def test_a_request_that_hangs_leaves_time_for_another() -> None:
+async def test_hanging_renewal_times_out_early_enough_for_another() -> None:
     async with a_world() as world:
         a = await a_leader(world)
         hung = a.transport.faults.hang(method="PATCH", path="leases", times=1)
@@ -396,7 +396,7 @@ async def test_a_request_that_hangs_leaves_time_for_another() -> None:
         assert not a.ends
 
 
-async def test_an_acquisition_that_took_effect_unheard_is_found_and_counts() -> None:
+async def test_acquisition_that_took_effect_without_a_response_counts() -> None:
     async with a_world() as world:
         world.put_lease(holderIdentity="", leaseTransitions=2)
         a = world.candidate("a")
@@ -406,7 +406,7 @@ async def test_an_acquisition_that_took_effect_unheard_is_found_and_counts() -> 
         assert world.lease()["leaseTransitions"] == 3
 
 
-async def test_a_stolen_lease_ends_the_work_at_the_next_renewal() -> None:
+async def test_lease_taken_by_another_ends_leadership_at_the_next_renewal() -> None:
     async with a_world() as world:
         a = await a_leader(world)
         world.put_lease(holderIdentity="thief", leaseDurationSeconds=15)
@@ -417,7 +417,7 @@ async def test_a_stolen_lease_ends_the_work_at_the_next_renewal() -> None:
         assert world.lease()["holderIdentity"] == "thief"
 
 
-async def test_another_process_with_the_same_identity_is_noticed() -> None:
+async def test_second_process_with_the_same_identity_ends_leadership() -> None:
     async with a_world() as world:
         a = await a_leader(world)
         a.stops_after_loss = True
@@ -427,7 +427,7 @@ async def test_another_process_with_the_same_identity_is_noticed() -> None:
         assert world.leaders() == ["b"]
 
 
-async def test_a_lease_deleted_under_its_leader_is_created_again() -> None:
+async def test_leader_recreates_its_deleted_lease() -> None:
     async with a_world() as world:
         a = await a_leader(world)
         acquired = world.lease()["acquireTime"]
@@ -438,7 +438,7 @@ async def test_a_lease_deleted_under_its_leader_is_created_again() -> None:
         assert world.lease()["acquireTime"] == acquired
 
 
-async def test_a_lease_deleted_and_taken_by_another_is_lost() -> None:
+async def test_lease_deleted_and_acquired_by_another_is_lost() -> None:
     async with a_world() as world:
         a = await a_leader(world)
         world.cluster.remove("leases", "op", "haulout")
@@ -447,7 +447,7 @@ async def test_a_lease_deleted_and_taken_by_another_is_lost() -> None:
         assert a.ends == ["a lost lease haulout/op: it is held by go"]
 
 
-async def test_a_lease_deleted_and_taken_by_another_while_it_is_created_again_is_lost() -> None:
+async def test_lease_acquired_by_another_while_it_is_recreated_is_lost() -> None:
     async with a_world() as world:
         a = await a_leader(world)
         world.cluster.remove("leases", "op", "haulout")
@@ -458,7 +458,7 @@ async def test_a_lease_deleted_and_taken_by_another_while_it_is_created_again_is
         assert a.ends == ["a lost lease haulout/op: it is held by go"]
 
 
-async def test_a_lease_that_was_deleted_and_cannot_be_created_again_is_lost_in_time() -> None:
+async def test_deleted_lease_that_cannot_be_recreated_is_lost_at_the_renew_deadline() -> None:
     async with a_world() as world:
         a = await a_leader(world)
         world.cluster.remove("leases", "op", "haulout")
@@ -467,7 +467,7 @@ async def test_a_lease_that_was_deleted_and_cannot_be_created_again_is_lost_in_t
         assert "it could not be renewed for 10 s: creating leases.coordination.k8s.io haulout/op: " in a.ends[0]
 
 
-async def test_who_saw_a_leader_hold_a_lease_that_vanished_waits_for_it_to_run_out() -> None:
+async def test_standby_waits_for_the_lease_duration_after_a_held_lease_was_deleted() -> None:
     """Unlike client-go, which creates it at once, while a leader that is cut off still works."""
     async with a_world() as world:
         a = await a_leader(world)
@@ -482,7 +482,7 @@ async def test_who_saw_a_leader_hold_a_lease_that_vanished_waits_for_it_to_run_o
         assert world.leaders() == ["b"]
 
 
-async def test_setting_the_wall_clock_changes_nothing(clock: VirtualClock) -> None:
+async def test_wall_clock_jumps_do_not_change_the_leader(clock: VirtualClock) -> None:
     async with a_world(clock) as world:
         a = await a_leader(world)
         b = world.candidate("b")
@@ -495,23 +495,23 @@ async def test_setting_the_wall_clock_changes_nothing(clock: VirtualClock) -> No
         assert b.terms == 0
 
 
-async def test_a_wall_clock_set_back_again_and_again_does_not_make_a_leader_look_dead(clock: VirtualClock) -> None:
+async def test_wall_clock_set_back_repeatedly_does_not_make_the_lease_look_expired(clock: VirtualClock) -> None:
     async with a_world(clock) as world:
         a = await a_leader(world)
         world.candidate("b")
-        seen = set()
+        renew_times = set()
         for _ in range(40):
             renewed = world.lease()["renewTime"]
             while world.lease()["renewTime"] == renewed:
                 await world.pass_time(0.001)
-            seen.add(world.lease()["renewTime"][:-5])
+            renew_times.add(world.lease()["renewTime"][:-5])
             clock.move_wall_clock(seconds(-2.001))  # to the very moment of the last renewal
-        assert len(seen) == 1
+        assert len(renew_times) == 1
         assert world.leaders() == ["a"]
         assert not a.ends
 
 
-async def test_a_candidate_complains_once_until_the_trouble_changes(caplog: pytest.LogCaptureFixture) -> None:
+async def test_candidate_logs_a_warning_once_per_kind_of_failure(caplog: pytest.LogCaptureFixture) -> None:
     async with a_world() as world:
         a = world.candidate("a")
         a.transport.faults.fail_before_effect(path="leases", response=403, times=5)
@@ -520,7 +520,7 @@ async def test_a_candidate_complains_once_until_the_trouble_changes(caplog: pyte
     assert len([record for record in caplog.records if record.levelno == logging.WARNING]) == 2
 
 
-# How it ends
+# Releasing the lease
 
 
 @asynccontextmanager
@@ -537,7 +537,7 @@ def an_election(world: World, name: str = "a") -> LeaderElection:
     return LeaderElection(client_of(world, name), name="op", namespace="haulout", identity=name, config=TIMING)
 
 
-async def test_when_the_work_is_done_the_lease_is_released() -> None:
+async def test_lease_is_released_when_the_leading_task_ends() -> None:
     async def lead(client: Client) -> None:
         await client.clock.sleep(seconds(5))
 
@@ -555,7 +555,7 @@ async def test_when_the_work_is_done_the_lease_is_released() -> None:
         }
 
 
-async def test_when_the_work_fails_its_error_comes_out_and_the_lease_is_released() -> None:
+async def test_error_of_the_leading_task_is_raised_and_the_lease_is_released() -> None:
     async def lead(_: Client) -> None:
         raise ZeroDivisionError
 
@@ -565,25 +565,25 @@ async def test_when_the_work_fails_its_error_comes_out_and_the_lease_is_released
         assert world.lease()["holderIdentity"] == ""
 
 
-async def test_when_cancelled_the_lease_is_renewed_until_the_work_has_tidied_up_and_released_only_then() -> None:
+async def test_lease_is_released_on_cancel_only_after_the_leading_task_has_cleaned_up() -> None:
     async with a_world() as world:
-        tidied: list[tuple[str, bool]] = []
+        cleanups: list[tuple[str, bool]] = []
 
         async def lead(client: Client) -> None:
             try:
                 await forever(client)
             finally:
                 await client.clock.sleep(seconds(60))
-                tidied.append((world.lease()["holderIdentity"], election.is_leader()))
+                cleanups.append((world.lease()["holderIdentity"], election.is_leader()))
 
         election = an_election(world)
         async with running(election, lead):
             await world.pass_time(5)
-        assert tidied == [("a", True)]
+        assert cleanups == [("a", True)]
         assert world.lease()["holderIdentity"] == ""
 
 
-async def test_a_release_is_finished_even_when_cancelled_again() -> None:
+async def test_release_finishes_when_cancelled_again() -> None:
     async with a_world() as world:
         election = an_election(world)
         async with running(election, forever) as task:
@@ -594,7 +594,7 @@ async def test_a_release_is_finished_even_when_cancelled_again() -> None:
         assert world.lease()["holderIdentity"] == ""
 
 
-async def test_a_release_is_bounded_in_time() -> None:
+async def test_release_has_a_time_limit() -> None:
     async with a_world() as world:
         transport = world.cluster.transport()
         client = Client(transport, clock=world.clock, random=Random(1))
@@ -607,7 +607,7 @@ async def test_a_release_is_bounded_in_time() -> None:
         assert world.lease()["holderIdentity"] == "a"
 
 
-async def test_a_renewal_still_under_way_does_not_undo_the_release() -> None:
+async def test_renewal_in_flight_does_not_undo_the_release() -> None:
     async with a_world() as world:
         transport = world.cluster.transport()
         client = Client(transport, clock=world.clock, random=Random(1))
@@ -621,7 +621,7 @@ async def test_a_renewal_still_under_way_does_not_undo_the_release() -> None:
         assert world.lease()["holderIdentity"] == ""
 
 
-async def test_a_lease_taken_by_another_is_not_released_for_them() -> None:
+async def test_lease_held_by_another_is_not_released() -> None:
     async with a_world() as world:
         async with running(an_election(world), forever):
             await world.pass_time(1)
@@ -629,7 +629,7 @@ async def test_a_lease_taken_by_another_is_not_released_for_them() -> None:
         assert world.lease()["holderIdentity"] == "go"
 
 
-async def test_an_acquisition_that_was_under_way_when_cancelled_is_given_back() -> None:
+async def test_acquisition_in_flight_when_cancelled_is_released() -> None:
     async with a_world() as world:
         transport = world.cluster.transport()
         transport.faults.hang(method="POST", path="leases", takes_effect=True)
@@ -642,7 +642,7 @@ async def test_an_acquisition_that_was_under_way_when_cancelled_is_given_back() 
         assert world.lease()["holderIdentity"] == ""
 
 
-async def test_work_that_answers_its_cancellation_with_an_error_has_still_lost_the_leadership() -> None:
+async def test_error_raised_on_cancel_is_the_cause_of_leadership_lost() -> None:
     async with a_world() as world:
         transport = world.cluster.transport()
         client = Client(transport, clock=world.clock, random=Random(1))
@@ -661,7 +661,7 @@ async def test_work_that_answers_its_cancellation_with_an_error_has_still_lost_t
 
 
 @pytest.mark.parametrize(
-    ("timing", "complaint"),
+    ("timing", "message"),
     [
         ({"lease_duration": seconds(6)}, "lease duration must be greater than the renew deadline, got 6s and 6s"),
         ({"retry_period": seconds(5)}, "greater than 1.2 times the retry period, got 6s and 5s"),
@@ -670,12 +670,12 @@ async def test_work_that_answers_its_cancellation_with_an_error_has_still_lost_t
         ({"lease_duration": seconds(14.5)}, "must be whole seconds, as in the Lease, got 14.5s"),
     ],
 )
-def test_timing_that_cannot_be_safe_is_refused(timing: dict[str, timedelta], complaint: str) -> None:
-    with pytest.raises(ValueError, match=complaint):
+def test_unsafe_lease_timing_is_rejected(timing: dict[str, timedelta], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         LeaderElectionConfig(**timing)
 
 
-async def test_an_election_without_an_identity_or_with_a_fenced_client_is_refused() -> None:
+async def test_election_without_identity_or_with_a_fenced_client_is_rejected() -> None:
     async with a_world() as world:
         client = client_of(world)
         with pytest.raises(ValueError, match="identity is empty"):
@@ -698,7 +698,7 @@ def on_stalling_loop(main: Callable[[StallingLoop], Awaitable[None]]) -> None:
 
 
 @pytest.mark.parametrize("pause", [0, 0.1])
-def test_after_a_stall_a_leader_writes_nothing_more(pause: float) -> None:
+def test_leader_writes_nothing_after_a_stall_beyond_its_lease(pause: float) -> None:
     async def main(loop: StallingLoop) -> None:
         async with a_world() as world:
             a = world.candidate("a", pause=pause)
@@ -719,12 +719,12 @@ def test_after_a_stall_a_leader_writes_nothing_more(pause: float) -> None:
     on_stalling_loop(main)
 
 
-# The invariant
+# The invariant: one writer at a time
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_never_do_two_lead_whatever_fails(seed: int) -> None:
-    """Two to five candidates, faults at random: no two terms' writes interleave, none comes while another holds it."""
+def test_two_leaders_never_write_at_once_under_random_faults(seed: int) -> None:
+    """Two to five candidates, random faults: writes of two terms never interleave, and only the holder writes."""
 
     async def main(loop: StallingLoop) -> None:
         random = Random(seed)
@@ -741,14 +741,14 @@ def test_never_do_two_lead_whatever_fails(seed: int) -> None:
                 candidate.transport.faults.clear()
                 candidate.pause = 5
             await world.pass_time(70)
-            assert len(world.leaders()) == 1, "once faults stop, somebody leads"
+            assert len(world.leaders()) == 1, "once faults stop, a candidate leads"
 
     on_stalling_loop(main)
 
 
 @pytest.mark.parametrize("seed", range(16))
-def test_never_do_two_lead_when_the_lease_is_deleted_under_a_leader_in_trouble(seed: int) -> None:
-    """All have seen who held it: one that has not takes a missing lease for a new one, as it must."""
+def test_two_leaders_never_write_at_once_when_the_lease_is_deleted(seed: int) -> None:
+    """All candidates have observed the holder: one that has not must take a missing lease for a new one."""
 
     async def main(loop: StallingLoop) -> None:
         random = Random(seed)
@@ -771,7 +771,7 @@ def test_never_do_two_lead_when_the_lease_is_deleted_under_a_leader_in_trouble(s
 
 
 def inject_fault(world: World, loop: StallingLoop, random: Random) -> None:
-    """Let something go wrong, for the leader more often than for others."""
+    """Inject a random fault, into the leader more often than into others."""
     leaders = [candidate for candidate in world.candidates if candidate.election.is_leader()]
     victim = random.choice(leaders * 5 + world.candidates)
     faults = victim.transport.faults
@@ -820,17 +820,17 @@ def assert_only_the_holder_works(world: World) -> None:
 
 
 @pytest.mark.parametrize("depth", [0, 1, 2])
-def test_a_write_that_waits_for_a_connection_does_not_leave_after_the_term(depth: int) -> None:
-    """The fence is asked when the bytes leave, not when the write was asked for: a stall may lie between the two."""
+def test_write_waiting_for_a_connection_is_not_sent_after_the_term(depth: int) -> None:
+    """The fence is checked when the request is sent, not when the write is called: a stall may lie between the two."""
 
-    async def story() -> list[str]:
+    async def scenario() -> list[str]:
         async with a_world() as world:
             leader = world.candidate("a", connecting=timedelta(milliseconds=50))
-            write_on = leader.work
+            keep_writing = leader.work
 
             async def nested(client: Client, below: int = depth) -> None:
                 async with asyncio.TaskGroup() as group:
-                    group.create_task(nested(client, below - 1) if below else write_on(client))
+                    group.create_task(nested(client, below - 1) if below else keep_writing(client))
 
             leader.work = nested  # type: ignore[method-assign]  # each level delays a cancellation by one turn of the loop
             await world.wait_for_leader()
@@ -845,12 +845,12 @@ def test_a_write_that_waits_for_a_connection_does_not_leave_after_the_term(depth
             return [term for _, term in world.work_done()]
 
     with asyncio.Runner(loop_factory=StallingLoop) as runner:
-        terms = runner.run(story())
+        terms = runner.run(scenario())
     assert "b-1" in terms
     assert "a-1" not in terms[terms.index("b-1") :]
 
 
-async def test_a_listener_that_fails_does_not_end_the_candidate(caplog: pytest.LogCaptureFixture) -> None:
+async def test_failing_on_new_leader_callback_does_not_end_the_candidate(caplog: pytest.LogCaptureFixture) -> None:
     def careless(_: str) -> None:
         raise RuntimeError("careless")
 
@@ -887,11 +887,11 @@ class NestedElections:
     async def lead(self, client: Client) -> None:
         """Stand for the second lease while the first is held."""
         async with asyncio.TaskGroup() as group:
-            standing = group.create_task(self.run_inner(client))
+            inner_task = group.create_task(self.run_inner(client))
             try:
                 await asyncio.Event().wait()
             finally:
-                standing.cancel()
+                inner_task.cancel()
 
     async def run_inner(self, client: Client) -> None:
         """Stand for the second lease again whenever it is lost."""
@@ -920,7 +920,7 @@ class NestedElections:
         self.task.cancel()
 
 
-def is_a_watch(request: Request) -> bool:
+def is_watch_request(request: Request) -> bool:
     return ("watch", "true") in request.query
 
 
@@ -929,7 +929,9 @@ def inner_lease_holder(world: World) -> str:
 
 
 @asynccontextmanager
-async def two_nested(**timing: timedelta) -> AsyncIterator[tuple[World, NestedElections, NestedElections]]:
+async def nested_leader_and_standby(
+    **timing: timedelta,
+) -> AsyncIterator[tuple[World, NestedElections, NestedElections]]:
     """Yield a process that leads in both elections, and a standby."""
     async with a_world() as world:
         a = NestedElections(world, "a", **timing)
@@ -954,24 +956,24 @@ async def seconds_until(world: World, condition: Callable[[], bool], within: flo
 
 
 @pytest.mark.parametrize("instant", range(0, 160, 4))
-async def test_after_a_kill_a_standby_has_both_leases_once_the_first_has_run_out(instant: int) -> None:
-    """Whenever the leader is killed between two renewals: the second lease is not waited for after the first."""
-    async with two_nested() as (world, a, b):
+async def test_standby_gets_both_nested_leases_once_the_outer_lease_of_a_killed_leader_expires(instant: int) -> None:
+    """At any instant between two renewals: the standby does not wait for the second lease after the first."""
+    async with nested_leader_and_standby() as (world, a, b):
         await world.pass_time(instant / 100)
         a.kill()
         took = await seconds_until(world, b.has_both)
         assert 8 - 1.5 - 0.1 <= took <= 8.1
 
 
-async def test_a_leader_that_stops_is_succeeded_in_both_elections_at_once() -> None:
-    async with two_nested(lease_duration=seconds(600)) as (world, a, b):
+async def test_leader_that_stops_releases_both_nested_leases_at_once() -> None:
+    async with nested_leader_and_standby(lease_duration=seconds(600)) as (world, a, b):
         a.task.cancel()
         assert await seconds_until(world, b.has_both) <= 0.1
 
 
-async def test_a_standby_that_may_not_watch_leases_polls_them() -> None:
-    async with two_nested() as (world, a, b):
-        refused = b.transport.faults.fail_before_effect(where=is_a_watch, response=403, times=None)
+async def test_standby_without_permission_to_watch_leases_polls_them() -> None:
+    async with nested_leader_and_standby() as (world, a, b):
+        refused = b.transport.faults.fail_before_effect(where=is_watch_request, response=403, times=None)
         b.transport.disconnect()
         await world.pass_time(20)
         assert refused.hits == 2, "one for each lease; it does not ask again at once"
@@ -979,18 +981,18 @@ async def test_a_standby_that_may_not_watch_leases_polls_them() -> None:
         assert await seconds_until(world, b.has_both) <= 8 + 2.2 * 1.5 + 0.1
 
 
-async def test_a_standby_observes_without_any_request_but_its_watches() -> None:
-    async with two_nested() as (world, _, b):
+async def test_standby_sends_no_requests_but_its_watches() -> None:
+    async with nested_leader_and_standby() as (world, _, b):
         before = len(b.transport.sent_requests(path="leases"))
         await world.pass_time(240)
         assert b.transport.sent_requests(path="leases")[before:] == []
 
 
-def test_a_process_that_stalled_releases_the_lease_that_depends_on_the_one_it_lost() -> None:
+def test_stalled_process_releases_the_inner_lease_after_losing_the_outer_one() -> None:
     """The other process takes the first lease; the second one is free before it has run out."""
 
     async def main(loop: StallingLoop) -> None:
-        async with two_nested() as (world, a, b):
+        async with nested_leader_and_standby() as (world, a, b):
             # The second lease would last for another hour: somebody must release it.
             lease = world.cluster.get("leases", "beside", "haulout")
             a.inner.lease_duration = timedelta(hours=1)
@@ -1006,9 +1008,9 @@ def test_a_process_that_stalled_releases_the_lease_that_depends_on_the_one_it_lo
     on_stalling_loop(main)
 
 
-def test_a_lease_that_another_took_meanwhile_is_not_released_after_a_stall() -> None:
+def test_inner_lease_acquired_by_another_during_a_stall_is_not_released() -> None:
     async def main(loop: StallingLoop) -> None:
-        async with two_nested() as (world, a, _):
+        async with nested_leader_and_standby() as (world, a, _):
             loop.stall("a", seconds(12))
             await world.pass_time(11)
             stolen = world.cluster.get("leases", "beside", "haulout")
@@ -1021,8 +1023,8 @@ def test_a_lease_that_another_took_meanwhile_is_not_released_after_a_stall() -> 
     on_stalling_loop(main)
 
 
-async def test_who_leads_on_behalf_of_a_leader_ends_with_it_and_releases_its_lease() -> None:
-    async with two_nested(lease_duration=seconds(600)) as (world, a, b):
+async def test_losing_the_outer_lease_ends_the_inner_term_and_releases_the_inner_lease() -> None:
+    async with nested_leader_and_standby(lease_duration=seconds(600)) as (world, a, b):
         b.kill()
         world.put_lease(holderIdentity="go", leaseDurationSeconds=600)
         await world.pass_time(5)
@@ -1031,8 +1033,8 @@ async def test_who_leads_on_behalf_of_a_leader_ends_with_it_and_releases_its_lea
         assert inner_lease_holder(world) == ""
 
 
-async def test_nobody_writes_under_the_second_lease_once_the_first_is_lost() -> None:
-    """Also while the second lease still stands, and the work has not been cancelled yet."""
+async def test_fence_of_the_inner_lease_refuses_writes_once_the_outer_lease_is_lost() -> None:
+    """Also while the second lease is valid and the leading task is not cancelled yet."""
     async with a_world() as world:
         client = client_of(world, "a")
         outer, inner = (
@@ -1042,7 +1044,7 @@ async def test_nobody_writes_under_the_second_lease_once_the_first_is_lost() -> 
         refused: list[str] = []
 
         async def work(both: Client) -> None:
-            outer._leading_until = float("-inf")  # what a stall does: the clock has passed it, and nobody was told
+            outer._leading_until = float("-inf")  # what a stall does: the deadline has passed without a callback
             with pytest.raises(LeadershipLost, match="it lost lease haulout/op") as lost:
                 await both.patch(CONFIG_MAPS, "work", merge_patch({"data": {"at": "x"}}), namespace="haulout")
             refused.append(str(lost.value))
@@ -1054,8 +1056,8 @@ async def test_nobody_writes_under_the_second_lease_once_the_first_is_lost() -> 
         assert refused
 
 
-async def test_work_that_fails_while_it_is_cancelled_is_cancelled() -> None:
-    """What tidies up must not write any more, and says so: whoever cancelled it must not wait for ever."""
+async def test_error_during_cleanup_of_a_cancelled_leader_is_reported_as_cancellation() -> None:
+    """Cleanup may not write any more and raises LeadershipLost: the canceller must not wait for ever."""
     async with a_world() as world:
         election = LeaderElection(client_of(world, "a"), name="op", namespace="haulout", identity="a", config=TIMING)
 

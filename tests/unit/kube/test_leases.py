@@ -51,7 +51,7 @@ def claim_for_an_hour(lease: Lease | None) -> leases.Claim:
 # The decision. The rules are those of the lock that Node Maintenance Operator and node-healthcheck-operator share.
 
 
-def test_a_lock_that_does_not_exist_is_free() -> None:
+def test_lock_that_does_not_exist_is_free() -> None:
     found = claim_for_an_hour(None)
     assert (found.state, found.holder, found.until) == (LockState.FREE, "", None)
     assert found.record == LeaseSpec(
@@ -63,17 +63,17 @@ def test_a_lock_that_does_not_exist_is_free() -> None:
     ("lease", "acquired", "transitions"),
     [
         pytest.param(a_lease(US), LONG_AGO, 4, id="in force"),
-        pytest.param(a_lease(US, acquired=None), None, 4, id="in force, never said since when"),
-        pytest.param(a_lease(US, transitions=None), LONG_AGO, None, id="in force, never counted"),
-        pytest.param(a_lease(US, renewed=LONG_AGO), LONG_AGO, 4, id="run out"),
-        pytest.param(a_lease(US, renewed=LONG_AGO, acquired=None), NOW, 5, id="run out, never said since when"),
+        pytest.param(a_lease(US, acquired=None), None, 4, id="in force, without acquireTime"),
+        pytest.param(a_lease(US, transitions=None), LONG_AGO, None, id="in force, without leaseTransitions"),
+        pytest.param(a_lease(US, renewed=LONG_AGO), LONG_AGO, 4, id="expired"),
+        pytest.param(a_lease(US, renewed=LONG_AGO, acquired=None), NOW, 5, id="expired, without acquireTime"),
         pytest.param(a_lease(US, renewed=None), NOW, 5, id="without renewTime"),
         pytest.param(a_lease(US, lasts=None), NOW, 5, id="without duration"),
-        pytest.param(a_lease(US, lasts=None, transitions=None), NOW, 1, id="without duration, never counted"),
+        pytest.param(a_lease(US, lasts=None, transitions=None), NOW, 1, id="without duration and leaseTransitions"),
         pytest.param(a_lease(US, renewed=NOW + HOUR), LONG_AGO, 4, id="renewed in the future"),
     ],
 )
-def test_our_own_lock_is_renewed(lease: Lease, acquired: datetime | None, transitions: int | None) -> None:
+def test_claim_renews_our_own_lock(lease: Lease, acquired: datetime | None, transitions: int | None) -> None:
     found = claim_for_an_hour(lease)
     assert found.state is LockState.OURS
     assert found.record == LeaseSpec(
@@ -85,14 +85,14 @@ def test_our_own_lock_is_renewed(lease: Lease, acquired: datetime | None, transi
     )
 
 
-def test_our_own_lock_is_left_alone_while_it_lasts_longer_than_asked_for() -> None:
+def test_claim_keeps_our_lock_unchanged_while_it_lasts_longer_than_requested() -> None:
     lease = a_lease(US, lasts=HOUR + minutes(10))
     assert claim_for_an_hour(lease).record == lease.spec
 
 
 @pytest.mark.parametrize("holder", [OTHER, "", None])
 @pytest.mark.parametrize("renewed", [NOW - HOUR, RECENTLY, NOW, NOW + leases.CLOCK_SKEW])
-def test_a_lock_in_force_is_held_even_if_nobody_is_named(holder: str | None, renewed: datetime) -> None:
+def test_lock_in_force_is_held_even_without_a_holder_identity(holder: str | None, renewed: datetime) -> None:
     lease = a_lease(holder, renewed=renewed)
     found = claim_for_an_hour(lease)
     assert (found.state, found.holder, found.until) == (LockState.HELD, holder or "", renewed + HOUR)
@@ -103,13 +103,13 @@ def test_a_lock_in_force_is_held_even_if_nobody_is_named(holder: str | None, ren
 @pytest.mark.parametrize(
     "change",
     [
-        pytest.param({"renewed": NOW - HOUR - timedelta(microseconds=1)}, id="run out"),
+        pytest.param({"renewed": NOW - HOUR - timedelta(microseconds=1)}, id="expired"),
         pytest.param({"renewed": NOW + leases.CLOCK_SKEW + timedelta(microseconds=1)}, id="renewed in the future"),
         pytest.param({"renewed": None}, id="without renewTime"),
         pytest.param({"lasts": None}, id="without duration"),
     ],
 )
-def test_a_lock_not_in_force_is_taken_over(holder: str | None, change: dict[str, Any]) -> None:
+def test_claim_takes_over_a_lock_not_in_force(holder: str | None, change: dict[str, Any]) -> None:
     found = claim_for_an_hour(a_lease(holder, **change))
     assert (found.state, found.until) == (LockState.FREE, None)
     assert found.record == LeaseSpec(
@@ -117,12 +117,12 @@ def test_a_lock_not_in_force_is_taken_over(holder: str | None, change: dict[str,
     )
 
 
-def test_the_first_taking_over_is_counted_as_one() -> None:
+def test_first_takeover_sets_lease_transitions_to_one() -> None:
     found = claim_for_an_hour(a_lease(OTHER, renewed=None, transitions=None))
     assert found.record.lease_transitions == 1
 
 
-def test_a_part_of_a_second_counts_as_a_whole_one() -> None:
+def test_lease_duration_is_rounded_up_to_whole_seconds() -> None:
     found = claim(None, holder=US, now=NOW, duration=timedelta(seconds=1.2))
     assert found.record.lease_duration_seconds == 2
 
@@ -159,7 +159,7 @@ class World:
         await leases.release(self.client, "node-n1", namespace="locks", holder=holder)
 
     def lease(self) -> dict[str, Any]:
-        """Return the lock as it is."""
+        """Return the lease of the lock."""
         return self.cluster.get("leases", "node-n1", "locks")
 
     def is_locked(self) -> bool:
@@ -167,7 +167,7 @@ class World:
         return self.cluster.has("leases", "node-n1", "locks")
 
     def put(self, holder: str, renewed: str = "2026-01-05T09:00:00.000000Z", seconds: int = 3600) -> None:
-        """Write the lock by another's hand."""
+        """Write the lock as another process."""
         spec = {"holderIdentity": holder, "renewTime": renewed, "leaseDurationSeconds": seconds}
         metadata = {"name": "node-n1", "namespace": "locks", "labels": {"team": "storage"}}
         self.cluster.put({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata, "spec": spec})
@@ -178,7 +178,7 @@ def world(clock: Clock) -> World:
     return World(clock)
 
 
-async def test_acquiring_creates_the_lock_with_its_owner(world: World) -> None:
+async def test_acquire_creates_the_lock_with_its_owner_reference(world: World) -> None:
     owner = OwnerReference(api_version="v1", kind="Node", name="n1", uid="1234")
     lease = await world.acquire(owner=owner)
     assert lease.spec.holder_identity == US
@@ -194,7 +194,7 @@ async def test_acquiring_creates_the_lock_with_its_owner(world: World) -> None:
     }
 
 
-async def test_a_lock_that_looks_new_is_made_by_one_request_and_one_that_is_not_is_found_out(world: World) -> None:
+async def test_acquire_assuming_absence_sends_one_create_and_detects_an_existing_lock(world: World) -> None:
     await world.acquire(assume_absent=True)
     assert [recorded.request.method for recorded in world.transport.requests] == ["POST"]
     with pytest.raises(LockHeld) as caught:
@@ -202,7 +202,7 @@ async def test_a_lock_that_looks_new_is_made_by_one_request_and_one_that_is_not_
     assert caught.value.holder == US
 
 
-async def test_acquiring_again_renews_and_replaces_the_owner(world: World) -> None:
+async def test_acquiring_again_renews_and_replaces_the_owner_reference(world: World) -> None:
     await world.acquire(owner=OwnerReference(api_version="v1", kind="Node", name="n1", uid="old"))
     await world.clock.sleep(minutes(30))
     await world.acquire(owner=OwnerReference(api_version="v1", kind="Node", name="n1", uid="new"))
@@ -211,37 +211,37 @@ async def test_acquiring_again_renews_and_replaces_the_owner(world: World) -> No
     assert [owner["uid"] for owner in world.lease()["metadata"]["ownerReferences"]] == ["new"]
 
 
-async def test_taking_over_keeps_what_others_wrote_on_the_lock(world: World) -> None:
+async def test_takeover_keeps_foreign_labels_of_the_lock(world: World) -> None:
     world.put(OTHER, renewed="2026-01-05T07:00:00.000000Z")
     await world.acquire()
     assert world.lease()["spec"]["holderIdentity"] == US
     assert world.lease()["metadata"]["labels"] == {"team": "storage"}
 
 
-async def test_a_lock_held_by_another_says_by_whom_and_until_when(world: World) -> None:
+async def test_lock_held_error_names_the_holder_and_the_expiry(world: World) -> None:
     world.put(OTHER)
-    with pytest.raises(LockHeld) as held:
+    with pytest.raises(LockHeld) as caught:
         await world.acquire()
-    assert (held.value.lock, held.value.holder) == ("locks/node-n1", OTHER)
-    assert held.value.until == datetime(2026, 1, 5, 10, tzinfo=UTC)
+    assert (caught.value.lock, caught.value.holder) == ("locks/node-n1", OTHER)
+    assert caught.value.until == datetime(2026, 1, 5, 10, tzinfo=UTC)
     assert world.lease()["spec"]["holderIdentity"] == OTHER
 
 
-async def test_renewing_goes_on_with_our_lock(world: World) -> None:
+async def test_renew_updates_renew_time_of_our_lock(world: World) -> None:
     await world.acquire()
     await world.clock.sleep(minutes(59))
     lease = await world.renew()
     assert lease.spec.renew_time == datetime(2026, 1, 5, 9, 59, 0, 3000, tzinfo=UTC)
 
 
-async def test_renewing_goes_on_with_our_lock_that_ran_out_if_nobody_took_it(world: World) -> None:
+async def test_renew_revives_our_expired_lock_if_it_is_not_taken(world: World) -> None:
     await world.acquire()
     await world.clock.sleep(minutes(90))
     assert (await world.renew()).spec.holder_identity == US
 
 
 @pytest.mark.parametrize("renewed", ["2026-01-05T09:00:00.000000Z", "2020-01-01T00:00:00.000000Z"])
-async def test_renewing_never_takes_back_what_another_has_taken(world: World, renewed: str) -> None:
+async def test_renew_never_takes_back_a_lock_acquired_by_another(world: World, renewed: str) -> None:
     await world.acquire()
     world.put(OTHER, renewed=renewed)
     with pytest.raises(LockHeld, match=OTHER):
@@ -249,35 +249,35 @@ async def test_renewing_never_takes_back_what_another_has_taken(world: World, re
     assert world.lease()["spec"]["holderIdentity"] == OTHER
 
 
-async def test_renewing_a_lock_that_is_gone_says_so(world: World) -> None:
+async def test_renewing_a_deleted_lock_raises_not_found(world: World) -> None:
     with pytest.raises(NotFound):
         await world.renew()
 
 
-async def test_releasing_deletes_the_lock(world: World) -> None:
+async def test_release_deletes_the_lock(world: World) -> None:
     await world.acquire()
     await world.release()
     assert not world.is_locked()
 
 
-async def test_releasing_a_lock_that_is_gone_is_fine(world: World) -> None:
+async def test_releasing_a_deleted_lock_is_no_error(world: World) -> None:
     await world.release()
 
 
-async def test_releasing_a_lock_that_names_nobody_deletes_it(world: World) -> None:
+async def test_releasing_a_lock_without_a_holder_deletes_it(world: World) -> None:
     world.put("")
     await world.release()
     assert not world.is_locked()
 
 
-async def test_anothers_lock_is_not_released_not_even_when_it_ran_out(world: World) -> None:
+async def test_lock_of_another_holder_is_not_released_even_when_expired(world: World) -> None:
     world.put(OTHER, renewed="2020-01-01T00:00:00.000000Z")
     with pytest.raises(LockHeld, match=OTHER):
         await world.release()
     assert world.is_locked()
 
 
-async def test_a_lock_taken_by_another_while_we_release_it_stays_theirs(world: World) -> None:
+async def test_lock_acquired_by_another_during_our_release_is_kept(world: World) -> None:
     await world.acquire()
     world.transport.faults.delay(timedelta(seconds=2), method="DELETE")
     asyncio.get_running_loop().call_later(1, world.put, OTHER)
@@ -286,25 +286,27 @@ async def test_a_lock_taken_by_another_while_we_release_it_stays_theirs(world: W
     assert world.lease()["spec"]["holderIdentity"] == OTHER
 
 
-# What can go wrong
+# Failures
 
 
 @pytest.mark.parametrize("method", ["POST", "PATCH", "DELETE"])
 @pytest.mark.parametrize("outcome", [None, 500, 504])
-async def test_a_write_that_took_effect_unheard_is_found_out(world: World, method: str, outcome: int | None) -> None:
-    unheard = world.transport.faults.fail_after_effect(method=method, response=outcome)
+async def test_write_that_took_effect_without_a_response_is_detected(
+    world: World, method: str, outcome: int | None
+) -> None:
+    lost_response = world.transport.faults.fail_after_effect(method=method, response=outcome)
     await world.acquire()
     await world.clock.sleep(minutes(10))
     await world.acquire()
     assert world.lease()["spec"]["leaseTransitions"] == 0
     await world.release()
     assert not world.is_locked()
-    assert unheard.hits == 1
+    assert lost_response.hits == 1
     assert len(world.cluster.history) == 3, "nothing was written twice"
 
 
 @pytest.mark.parametrize("method", ["POST", "PATCH", "DELETE"])
-async def test_a_write_that_had_no_effect_is_repeated(world: World, method: str) -> None:
+async def test_write_that_had_no_effect_is_retried(world: World, method: str) -> None:
     world.transport.faults.fail_before_effect(method=method, response=500, times=2)
     await world.acquire()
     await world.clock.sleep(minutes(10))
@@ -314,7 +316,7 @@ async def test_a_write_that_had_no_effect_is_repeated(world: World, method: str)
     assert not world.is_locked()
 
 
-async def test_trouble_that_does_not_pass_is_told(world: World) -> None:
+async def test_persistent_conflict_is_raised(world: World) -> None:
     await world.acquire()
     world.transport.faults.fail_before_effect(method="PATCH", response=409, times=None)
     await world.clock.sleep(HOUR + minutes(1))
@@ -322,14 +324,14 @@ async def test_trouble_that_does_not_pass_is_told(world: World) -> None:
         await world.acquire()
 
 
-async def test_a_server_that_cannot_be_reached_is_told(world: World) -> None:
+async def test_unreachable_server_is_raised(world: World) -> None:
     world.transport.cut()
     with pytest.raises(Unreachable):
         await world.acquire()
 
 
 @pytest.mark.parametrize("seed", range(100))
-def test_of_twenty_racers_exactly_one_gets_the_lock(seed: int) -> None:
+def test_exactly_one_of_twenty_concurrent_acquirers_gets_the_lock(seed: int) -> None:
     async def race() -> None:
         random = Random(seed)
         world = World(VirtualClock())
@@ -353,13 +355,13 @@ def test_of_twenty_racers_exactly_one_gets_the_lock(seed: int) -> None:
                 group.create_task(racer(f"racer-{number}"))
         assert winners == [world.lease()["spec"]["holderIdentity"]]
         writes = [write.username for write in world.cluster.history if write.username != "test"]
-        assert writes == winners, "nobody else ever held it"
+        assert writes == winners, "no other process ever held it"
 
     run_virtual(race())
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_processes_of_one_holder_share_the_lock_without_fighting(seed: int) -> None:
+def test_processes_of_one_holder_share_the_lock_without_transitions(seed: int) -> None:
     async def race() -> None:
         random = Random(seed)
         world = World(VirtualClock())
@@ -375,10 +377,10 @@ def test_processes_of_one_holder_share_the_lock_without_fighting(seed: int) -> N
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_a_lock_changes_hands_only_when_it_was_let_go_or_ran_out(seed: int) -> None:
+def test_lock_changes_its_holder_only_after_release_or_expiry(seed: int) -> None:
     """Processes that acquire, renew, release and die at random: the invariant holds at every revision."""
 
-    async def scramble() -> None:
+    async def run_processes() -> None:
         random = Random(seed)
         world = World(VirtualClock())
 
@@ -400,12 +402,12 @@ def test_a_lock_changes_hands_only_when_it_was_let_go_or_ran_out(seed: int) -> N
         async with asyncio.TaskGroup() as group:
             for name in "abcd":
                 group.create_task(process(name))
-        assert_only_holders_and_heirs_write(world)
+        assert_writes_only_by_holder_or_after_expiry(world)
 
-    run_virtual(scramble())
+    run_virtual(run_processes())
 
 
-def assert_only_holders_and_heirs_write(world: World) -> None:
+def assert_writes_only_by_holder_or_after_expiry(world: World) -> None:
     for write in world.cluster.history:
         if write.before is None:
             continue

@@ -1,4 +1,4 @@
-"""Servers that send more than they may: what each of them meets, by either transport."""
+"""Servers that send more than they may: each of them meets a limit, on either transport."""
 
 import asyncio
 import contextlib
@@ -90,7 +90,7 @@ async def running_informer(client: Client) -> AsyncIterator[tuple[Informer[Node]
 
 
 async def failure_of(client: Client) -> LimitExceeded:
-    """Return how following nodes fails."""
+    """Return the error with which watching nodes fails."""
     async with running_informer(client) as (_, observed):
         await eventually(CLOCK, lambda: observed, within=timedelta(seconds=30))
         assert isinstance(observed[0], LimitExceeded)
@@ -105,27 +105,27 @@ def peak() -> Iterator[Callable[[], int]]:
     tracemalloc.stop()
 
 
-async def test_a_gzip_bomb_is_read_up_to_the_limit_only(peak: Callable[[], int]) -> None:
+async def test_gzip_bomb_is_decompressed_up_to_the_limit_only(peak: Callable[[], int]) -> None:
     async with client_of(Bomb.GZIP) as (client, server):
         with pytest.raises(LimitExceeded, match=r"listing nodes: GET .*: the answer is longer than 4194304 bytes"):
             await client.list(NODES)
-        assert len(server.requested_paths) == 5, "smaller pages were asked for, and no more"
+        assert len(server.requested_paths) == 5, "smaller pages were requested, and nothing else"
     assert peak() < 24 << 20
 
 
-async def test_gzip_within_gzip_is_not_decompressed_at_all(peak: Callable[[], int]) -> None:
+async def test_gzip_within_gzip_is_not_decompressed(peak: Callable[[], int]) -> None:
     async with client_of(Bomb.STACKED_GZIP) as (client, _):
         with pytest.raises(MalformedResponse, match="expected JSON from a Kubernetes API server"):
-            await _one(client)
+            await _list_in_one_page(client)
     assert peak() < 24 << 20
 
 
-async def _one(client: Client) -> None:
+async def _list_in_one_page(client: Client) -> None:
     async for _ in client.pages(NODES, page_size=0):
         pass
 
 
-async def test_a_body_without_an_end_is_given_up(reach: Reach) -> None:
+async def test_endless_response_body_exceeds_the_limit(reach: Reach) -> None:
     async with client_of(Bomb.ENDLESS_BODY, reach) as (client, _):
         with pytest.raises(LimitExceeded, match="the answer is longer than 4194304 bytes"):
             await client.list(NODES)
@@ -140,19 +140,19 @@ async def test_a_body_without_an_end_is_given_up(reach: Reach) -> None:
         (Bomb.UNDECODABLE_OBJECTS, "objects of one page cannot be decoded"),
     ],
 )
-async def test_a_list_without_an_end_is_given_up(reach: Reach, bomb: Bomb, problem: str) -> None:
+async def test_endless_list_exceeds_the_limit(reach: Reach, bomb: Bomb, problem: str) -> None:
     async with client_of(bomb, reach, replace(WORKLOAD_CLUSTER, list_objects=5000)) as (client, _):
         with pytest.raises(LimitExceeded, match=problem):
             await client.list(NODES)
 
 
-async def test_all_pages_of_a_list_together_have_a_limit(reach: Reach) -> None:
+async def test_pages_of_a_list_together_have_a_size_limit(reach: Reach) -> None:
     async with client_of(Bomb.ENDLESS_PAGES, reach, replace(WORKLOAD_CLUSTER, list_bytes=1 << 20)) as (client, _):
         with pytest.raises(LimitExceeded, match="listing nodes: more than 1 MiB on all pages"):
             await client.list(NODES)
 
 
-async def test_a_list_of_large_objects_comes_on_smaller_pages(reach: Reach) -> None:
+async def test_list_of_large_objects_is_requested_in_smaller_pages(reach: Reach) -> None:
     """300 nodes of 100 kB: a page of 500 is 30 MB, one of 100 still 10 MB, one of 20 is not too large."""
     async with client_of(Bomb.LARGE_PAGES, reach) as (client, server):
         found = await client.list(NODES)
@@ -160,26 +160,26 @@ async def test_a_list_of_large_objects_comes_on_smaller_pages(reach: Reach) -> N
         assert len(server.requested_paths) == 2 + 15
 
 
-async def test_json_nested_without_an_end_is_an_error_like_any_other(reach: Reach) -> None:
+async def test_deeply_nested_json_is_a_malformed_response(reach: Reach) -> None:
     async with client_of(Bomb.DEEP, reach) as (client, _):
         with pytest.raises(MalformedResponse, match="listing nodes"):
-            await _one(client)
+            await _list_in_one_page(client)
 
 
-async def test_of_an_error_only_the_beginning_is_read(reach: Reach) -> None:
+async def test_only_the_beginning_of_an_error_response_is_read(reach: Reach) -> None:
     async with client_of(Bomb.ENDLESS_ERROR, reach) as (client, _):
         with pytest.raises(ServerFailure, match="HTTP 500: xxx") as caught:
-            await _one(client)
+            await _list_in_one_page(client)
         assert len(str(caught.value)) < 1000
 
 
-async def test_a_body_that_comes_slowly_has_no_more_time_than_any_other(reach: Reach) -> None:
+async def test_slow_response_body_is_subject_to_the_request_timeout(reach: Reach) -> None:
     async with client_of(Bomb.SLOW_BODY, reach) as (client, _):
         with pytest.raises(Unreachable, match=r"no answer within 0\.5 s"):
             await client.transport.send(Request(method="GET", path="/", timeout=timedelta(seconds=0.5)))
 
 
-async def test_headers_without_an_end_are_given_up(reach: Reach) -> None:
+async def test_endless_response_headers_are_an_error(reach: Reach) -> None:
     async with client_of(Bomb.ENDLESS_HEADERS, reach) as (client, _):
         with pytest.raises((MalformedResponse, Unreachable)):
             await client.transport.send(Request(method="GET", path="/", timeout=timedelta(seconds=20)))
@@ -194,48 +194,48 @@ async def test_headers_without_an_end_are_given_up(reach: Reach) -> None:
         (Bomb.LARGE_ROWS, "following nodes: more than 16 MiB in all caches of the cluster"),
     ],
 )
-async def test_a_watch_that_sends_too_much_is_given_up(reach: Reach, bomb: Bomb, problem: str) -> None:
+async def test_watch_that_exceeds_its_limits_is_ended(reach: Reach, bomb: Bomb, problem: str) -> None:
     limits = replace(WORKLOAD_CLUSTER, cached_objects=5000, cached_bytes=16 << 20)
     async with client_of(bomb, reach, limits) as (client, _):
         assert problem in str(await failure_of(client))
 
 
-async def test_a_compressed_flood_is_given_up() -> None:
+async def test_compressed_flood_of_watch_lines_exceeds_the_limit() -> None:
     """A kilobyte of gzip holds thousands of lines."""
     limits = replace(OWN_CLUSTER, list_objects=200_000, lines_per_second=1)
     async with client_of(Bomb.GZIP_FLOOD, limits=limits) as (client, _):
         assert "the watch sends more than 200000 lines" in str(await failure_of(client))
 
 
-async def test_lines_that_are_all_there_at_once_let_others_run() -> None:
+async def test_reading_many_buffered_lines_yields_to_other_tasks() -> None:
     chunks = iter([b"line\n" * 20_000] * 50)
     turns = 0
 
     async def read() -> bytes:
         return next(chunks, b"")
 
-    async def others() -> None:
+    async def count_turns() -> None:
         nonlocal turns
         while True:
             await CLOCK.sleep(timedelta())
             turns += 1
 
     async with asyncio.TaskGroup() as group:
-        task = group.create_task(others())
+        task = group.create_task(count_turns())
         lines = http_common.read_lines(read, doing="watching nodes", limits=OWN_CLUSTER, clock=CLOCK)
         assert len([line async for line in lines]) == 1_000_000
         task.cancel()
     assert turns >= 49
 
 
-async def test_uids_of_deleted_objects_are_remembered_only_if_they_are_short(peak: Callable[[], int]) -> None:
+async def test_long_uids_of_deleted_objects_are_not_kept_in_memory(peak: Callable[[], int]) -> None:
     limits = replace(WORKLOAD_CLUSTER, list_bytes=100 << 20, bytes_per_second=1)
     async with client_of(Bomb.UIDS, limits=limits) as (client, _):
         assert "the watch sends more than 100 MiB" in str(await failure_of(client))
     assert peak() < 32 << 20
 
 
-async def test_a_server_that_keeps_to_its_limits_again_is_followed_again(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_watch_recovers_once_the_server_keeps_to_its_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("haulout.kube.reflector._ESTABLISHED_AFTER", timedelta(milliseconds=100))
     limits = replace(WORKLOAD_CLUSTER, cached_objects=100)
     async with (
@@ -250,7 +250,7 @@ async def test_a_server_that_keeps_to_its_limits_again_is_followed_again(monkeyp
         assert cache.health().problem is None
 
 
-async def test_a_server_that_exceeds_a_limit_is_asked_ever_more_rarely() -> None:
+async def test_retries_back_off_after_limit_exceeded() -> None:
     pauses: list[float] = []
 
     class Hurried(RealClock):
@@ -270,17 +270,17 @@ async def test_a_server_that_exceeds_a_limit_is_asked_ever_more_rarely() -> None
     assert 25 <= pauses[4] <= 60
 
 
-def test_caches_of_one_cluster_share_a_budget() -> None:
-    budget, one, other = CacheQuota(replace(WORKLOAD_CLUSTER, cached_objects=100)), object(), object()
-    budget.reserve(one, objects=60, size=0, doing="following nodes")
+def test_caches_of_one_cluster_share_a_quota() -> None:
+    quota, one, other = CacheQuota(replace(WORKLOAD_CLUSTER, cached_objects=100)), object(), object()
+    quota.reserve(one, objects=60, size=0, doing="following nodes")
     with pytest.raises(LimitExceeded, match="following pods: more than 100 objects"):
-        budget.reserve(other, objects=41, size=0, doing="following pods")
-    budget.reserve(other, objects=40, size=0, doing="following pods")
-    budget.release(one)
-    budget.reserve(other, objects=100, size=0, doing="following pods")
+        quota.reserve(other, objects=41, size=0, doing="following pods")
+    quota.reserve(other, objects=40, size=0, doing="following pods")
+    quota.release(one)
+    quota.reserve(other, objects=100, size=0, doing="following pods")
 
 
-async def test_a_watch_may_send_a_list_at_once_and_then_what_it_is_allowed_per_second() -> None:
+async def test_watch_rate_limiter_allows_a_burst_of_one_list_and_then_its_rate() -> None:
     allowance = WatchRateLimiter(replace(WORKLOAD_CLUSTER, list_objects=1000, lines_per_second=1_000_000))
     for _ in range(5):
         allowance.take(lines=1000, size=1, doing="watching nodes")
@@ -289,7 +289,7 @@ async def test_a_watch_may_send_a_list_at_once_and_then_what_it_is_allowed_per_s
         allowance.take(lines=2000, size=1, doing="watching nodes")
 
 
-def test_the_limits_of_our_own_cluster_fit_the_largest_clusters() -> None:
+def test_limits_of_own_cluster_fit_the_largest_supported_clusters() -> None:
     nodes, pods, object_bytes = 15_000, 150_000, 20_000
     assert OWN_CLUSTER.list_objects > 10 * pods
     assert OWN_CLUSTER.cached_objects > 10 * (nodes + pods)
@@ -301,7 +301,7 @@ def test_the_limits_of_our_own_cluster_fit_the_largest_clusters() -> None:
     assert WORKLOAD_CLUSTER.lines_per_second >= nodes / 10
 
 
-async def test_clusters_that_fill_their_caches_become_unreadable_and_a_small_one_goes_on() -> None:
+async def test_clusters_that_exhaust_shared_cache_memory_do_not_affect_a_small_one() -> None:
     """Four clusters with rows of a megabyte each, which may take 16 MiB together, and one of a single node."""
     memory = WorkloadClusterMemory(64 << 20, clock=CLOCK)
     async with contextlib.AsyncExitStack() as stack:

@@ -1,4 +1,4 @@
-"""What is known of requests afterwards: how many, how they were answered, and how long it took."""
+"""Request metrics: the number of requests, their status codes and their durations."""
 
 import random
 from datetime import timedelta
@@ -30,7 +30,7 @@ def request_counts(client: Client) -> dict[tuple[str, str], tuple[int, int]]:
     return {(series.verb, series.resource): (series.count, series.errors) for series in client.request_metrics.all()}
 
 
-async def test_requests_are_counted_by_verb_and_kind_whatever_they_name(clock: Clock) -> None:
+async def test_requests_are_counted_by_verb_and_resource(clock: Clock) -> None:
     page = {"metadata": {"resourceVersion": "1"}, "items": []}
     client = a_client(
         clock, *[json_response(NODE)] * 3, json_response(page), json_response({}), json_response({}), json_response({})
@@ -52,7 +52,7 @@ async def test_requests_are_counted_by_verb_and_kind_whatever_they_name(clock: C
     }
 
 
-async def test_each_repetition_of_a_request_counts(clock: Clock) -> None:
+async def test_each_retry_of_a_request_is_counted(clock: Clock) -> None:
     client = a_client(clock, LOST, BROKEN, json_response(NODE))
     await client.get(NODES, "n1")
     (series,) = client.request_metrics.all()
@@ -63,7 +63,7 @@ async def test_each_repetition_of_a_request_counts(clock: Clock) -> None:
 @pytest.mark.parametrize(
     ("script", "failure", "errors"), [(GONE, NotFound, 0), (FORBIDDEN, Forbidden, 1)], ids=["not there", "not allowed"]
 )
-async def test_a_no_that_answers_the_question_is_no_error(
+async def test_not_found_is_not_counted_as_an_error_and_forbidden_is(
     clock: Clock, script: ScriptedAnswer, failure: type[HauloutError], errors: int
 ) -> None:
     client = a_client(clock, script)
@@ -72,20 +72,20 @@ async def test_a_no_that_answers_the_question_is_no_error(
     assert request_counts(client) == {("get", "nodes"): (1, errors)}
 
 
-async def test_a_budget_that_holds_back_an_eviction_is_no_error(clock: Clock) -> None:
+async def test_eviction_refused_by_a_pdb_is_not_counted_as_an_error(clock: Clock) -> None:
     client = a_client(clock, BUDGET)
     with pytest.raises(TooManyRequests):
         await client.evict("cart-0", namespace="shop")
     assert request_counts(client) == {("create", "pods/eviction"): (1, 0)}
 
 
-async def test_a_fenced_client_counts_with_the_one_it_came_from(clock: Clock) -> None:
+async def test_fenced_client_shares_the_request_metrics_of_its_parent(clock: Clock) -> None:
     client = a_client(clock, json_response(NODE))
     await client.with_fence(lambda: None).get(NODES, "n1")
     assert request_counts(client) == {("get", "nodes"): (1, 0)}
 
 
-async def test_a_watch_counts_when_it_begins_or_does_not(clock: Clock) -> None:
+async def test_watch_is_counted_when_it_is_opened_or_refused(clock: Clock) -> None:
     client = a_client(clock, GONE, json_response())
     with pytest.raises(NotFound):
         async with client.watch(NODES):
@@ -95,7 +95,7 @@ async def test_a_watch_counts_when_it_begins_or_does_not(clock: Clock) -> None:
     assert request_counts(client) == {("watch", "nodes"): (2, 0)}
 
 
-async def test_how_long_answers_took_is_known_by_bucket_median_and_worst(clock: Clock) -> None:
+async def test_request_durations_are_recorded_by_bucket_median_and_maximum(clock: Clock) -> None:
     calls = RequestMetrics(clock)
     for seconds in (0.02, 0.02, 0.02, 40.0):
         calls.observe(("get", "nodes", "", ""), started=clock.monotonic() - seconds, code=200)
@@ -107,7 +107,7 @@ async def test_how_long_answers_took_is_known_by_bucket_median_and_worst(clock: 
     assert series.recent.maximum(clock.monotonic()) == pytest.approx(40)
 
 
-async def test_odd_kinds_without_end_do_not_take_room_without_end(clock: Clock) -> None:
+async def test_number_of_series_is_bounded_for_any_number_of_resources(clock: Clock) -> None:
     calls = RequestMetrics(clock)
     for number in range(1_000):
         calls.observe(("get", f"kind{number}", "", ""), started=clock.monotonic(), code=200)
@@ -117,21 +117,21 @@ async def test_odd_kinds_without_end_do_not_take_room_without_end(clock: Clock) 
 
 
 @pytest.mark.parametrize("code", [409, 410, 422])
-def test_somebody_who_was_quicker_is_no_error(code: int) -> None:
+def test_conflict_gone_and_invalid_are_not_counted_as_errors(code: int) -> None:
     assert not RequestSeries(("patch", "leases", "", "")).is_error(code)
 
 
-def test_the_worst_stays_for_minutes_however_many_follow_and_then_goes() -> None:
-    lately = RecentValues()
-    lately.record(9, at=0)
+def test_maximum_is_kept_for_minutes_and_then_expires() -> None:
+    recent = RecentValues()
+    recent.record(9, at=0)
     for number in range(1_000):
-        lately.record(0.1, at=number / 10)
-    assert lately.maximum(100) == 9
-    assert lately.median(100) == 0.1
+        recent.record(0.1, at=number / 10)
+    assert recent.maximum(100) == 9
+    assert recent.median(100) == 0.1
     later = timedelta(minutes=6).total_seconds()
-    assert lately.maximum(later) == 0
-    assert lately.median(later + 100) == 0
+    assert recent.maximum(later) == 0
+    assert recent.median(later + 100) == 0
 
 
-def test_what_was_never_noted_is_nothing() -> None:
+def test_recent_values_without_records_are_zero() -> None:
     assert (RecentValues().maximum(5), RecentValues().median(5)) == (0, 0)

@@ -1,4 +1,4 @@
-"""Our own writes count before the watch tells of them, and no longer."""
+"""The mutation cache returns our own writes until the watch has delivered them."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -14,7 +14,7 @@ from support.clusters.informer_cluster import InformerCluster
 
 @asynccontextmanager
 async def a_slow_watch(clock: Clock) -> AsyncIterator[tuple[InformerCluster, MutationCache[Node]]]:
-    """Run a cache of nodes that hears of everything ten seconds late."""
+    """Run a cache of nodes that receives each watch event ten seconds late."""
     world = InformerCluster(clock)
     world.put_node("n1")
     async with world.running():
@@ -30,7 +30,7 @@ def label(node: Node | None) -> str | None:
     return None if node is None else node.metadata.labels.get("a")
 
 
-async def test_what_was_written_is_seen_at_once_and_what_others_write_after_it_too(clock: Clock) -> None:
+async def test_own_write_is_readable_at_once_and_later_foreign_writes_replace_it(clock: Clock) -> None:
     async with a_slow_watch(clock) as (world, nodes):
         nodes.record_write(await label_node(world, "1"))
         assert label(world.informer.get("n1")) is None
@@ -40,7 +40,7 @@ async def test_what_was_written_is_seen_at_once_and_what_others_write_after_it_t
         assert label(nodes.get("n1")) == "2"
 
 
-async def test_answers_that_overtake_each_other_do_not_lead_back(clock: Clock) -> None:
+async def test_responses_out_of_order_do_not_restore_an_older_version(clock: Clock) -> None:
     async with a_slow_watch(clock) as (world, nodes):
         first, second = await label_node(world, "1"), await label_node(world, "2")
         assert nodes.record_write(second) is second
@@ -48,7 +48,7 @@ async def test_answers_that_overtake_each_other_do_not_lead_back(clock: Clock) -
         assert label(nodes.get("n1")) == "2"
 
 
-async def test_what_we_deleted_is_gone_at_once_and_its_successor_is_not(clock: Clock) -> None:
+async def test_own_delete_hides_the_object_at_once_but_not_its_successor(clock: Clock) -> None:
     async with a_slow_watch(clock) as (world, nodes):
         node = nodes.get("n1")
         assert node is not None
@@ -61,7 +61,7 @@ async def test_what_we_deleted_is_gone_at_once_and_its_successor_is_not(clock: C
         assert label(nodes.get("n1")) == "new"
 
 
-async def test_what_proved_to_be_there_after_all_is_seen_again(clock: Clock) -> None:
+async def test_object_read_again_after_a_recorded_delete_is_visible(clock: Clock) -> None:
     async with a_slow_watch(clock) as (world, nodes):
         node = nodes.get("n1")
         assert node is not None
@@ -72,6 +72,6 @@ async def test_what_proved_to_be_there_after_all_is_seen_again(clock: Clock) -> 
         assert nodes.get("n1") == node
 
 
-async def test_what_nobody_knows_is_nothing(clock: Clock) -> None:
+async def test_unknown_object_is_none(clock: Clock) -> None:
     async with a_slow_watch(clock) as (_, nodes):
         assert nodes.get("n2") is None

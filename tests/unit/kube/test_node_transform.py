@@ -1,4 +1,4 @@
-"""Nodes that share what they have in common are the same nodes, only smaller."""
+"""Compacted nodes share equal strings: they equal the originals and need less memory."""
 
 import msgspec
 
@@ -10,26 +10,26 @@ READY = {"type": "Ready", "status": "True", "reason": "KubeletReady", "message":
 
 
 def decoded(name: str, **annotations: str) -> Node:
-    """Return a node as it comes over a wire: nothing of it is shared."""
+    """Return a node as decoded from a response: it shares no strings."""
     node = a_node(name, labels={"topology.kubernetes.io/zone": "zone-1"}).annotated(annotations)
     status = {"conditions": [READY], "allocatable": {"cpu": "31850m"}}
     return msgspec.json.decode(msgspec.json.encode({**node, "status": status}), type=Node)
 
 
-def test_a_compact_node_is_equal_to_what_it_was() -> None:
+def test_compacted_node_equals_the_original() -> None:
     long = "x" * 1000
     compact = compact_nodes()
     for node in (decoded("n1", note=long), Node()):
         assert compact(node) == node
 
 
-def test_equal_texts_of_two_nodes_are_one() -> None:
+def test_equal_strings_of_two_nodes_are_shared() -> None:
     compact = compact_nodes()
     one, two = compact(decoded("n1", note="a")), compact(decoded("n2", note="b"))
     assert list(map(id, texts(one))) == list(map(id, texts(two)))
 
 
-def test_long_annotations_are_one_only_if_they_are_said_to_be_alike() -> None:
+def test_long_annotations_are_shared_only_if_configured() -> None:
     compact = compact_nodes(shared_annotations=("rules",))
     one, two = (compact(decoded(name, rules="r" * 1000, note="n" * 1000)) for name in ("n1", "n2"))
     assert one.metadata.annotations["rules"] is two.metadata.annotations["rules"]
@@ -37,7 +37,7 @@ def test_long_annotations_are_one_only_if_they_are_said_to_be_alike() -> None:
 
 
 def texts(node: Node) -> list[str]:
-    """Return what nodes have in common."""
+    """Return the strings that nodes may share."""
     condition = node.status.conditions[0]
     pairs = [pair for each in (node.metadata.labels, node.status.allocatable) for pair in each.items()]
     return [*(text for pair in pairs for text in pair), *node.metadata.annotations, condition.reason, condition.message]

@@ -1,4 +1,4 @@
-"""The difference of two objects, written as a merge patch, makes the one of the other."""
+"""The difference of two objects, applied as a merge patch, turns the one into the other."""
 
 from typing import Any
 
@@ -26,16 +26,16 @@ _OBJECTS = st.dictionaries(_KEYS, _VALUES, max_size=3).map(_without_null)
 
 
 @given(old=_OBJECTS, new=_OBJECTS)
-def test_applying_the_difference_gives_the_new_object(old: Any, new: Any) -> None:
+def test_applying_the_difference_as_a_merge_patch_gives_the_new_object(old: Any, new: Any) -> None:
     assert apply_merge_patch(old, difference(old, new)) == new
 
 
 @given(old=_OBJECTS)
-def test_there_is_no_difference_between_equals(old: Any) -> None:
+def test_difference_of_equal_objects_is_empty(old: Any) -> None:
     assert difference(old, old) == {}
 
 
-def test_only_what_differs_is_said() -> None:
+def test_difference_contains_only_the_fields_that_differ() -> None:
     old = {"a": 1, "b": {"c": 1, "d": 2}, "e": [1, 2], "f": 1}
     new = {"a": 1, "b": {"c": 3, "d": 2}, "e": [1], "g": 2}
     assert difference(old, new) == {"b": {"c": 3}, "e": [1], "f": None, "g": 2}

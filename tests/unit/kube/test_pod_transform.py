@@ -1,4 +1,4 @@
-"""What a row keeps of a pod."""
+"""The fields that a pod summary keeps of a pod."""
 
 import json
 from collections.abc import Mapping
@@ -15,13 +15,13 @@ Json = Mapping[str, Any]
 
 
 def a_summary(*, metadata: Json | None = None, spec: Json | None = None, status: Json | None = None) -> PodSummary:
-    """Return the row of a pod, as it comes from a server."""
+    """Return the summary of a pod as decoded from a response."""
     named = {"name": "cart-0", "namespace": "shop", **(metadata or {})}
     body = json.dumps({"metadata": named, "spec": spec or {}, "status": status or {}}).encode()
     return summarize_pods()(responses.decode(Pod, body, doing="test"))
 
 
-def test_a_row_belongs_to_its_controller_and_to_no_other_owner() -> None:
+def test_pod_summary_has_the_controller_as_owner_and_no_other_owner() -> None:
     node = {"kind": "Node", "name": "n1", "uid": "u1"}
     controller = {"kind": "ReplicaSet", "name": "cart", "uid": "u2", "controller": True}
     assert a_summary(metadata={"ownerReferences": [node, controller]}).owner == Owner("ReplicaSet", "cart", "u2")
@@ -29,12 +29,12 @@ def test_a_row_belongs_to_its_controller_and_to_no_other_owner() -> None:
 
 
 @pytest.mark.parametrize(("status", "ready"), [("True", True), ("False", False), ("Unknown", False)])
-def test_a_row_is_ready_when_its_pod_says_so(status: str, ready: bool) -> None:  # noqa: FBT001 - a parameter
+def test_pod_summary_is_ready_when_the_ready_condition_is_true(status: str, ready: bool) -> None:  # noqa: FBT001 - a parameter
     conditions = [{"type": "Initialized", "status": "True"}, {"type": "Ready", "status": status}]
     assert a_summary(status={"conditions": conditions}).is_ready is ready
 
 
-def test_a_row_knows_what_makes_a_pod_hard_to_move() -> None:
+def test_pod_summary_keeps_mirror_annotation_local_storage_grace_period_and_priority() -> None:
     row = a_summary(
         metadata={
             "annotations": {"kubernetes.io/config.mirror": "x"},
@@ -53,12 +53,12 @@ def test_a_row_knows_what_makes_a_pod_hard_to_move() -> None:
     assert (row.deleted_at, row.name) == (datetime(2026, 1, 5, 9, tzinfo=UTC), "cart-0")
 
 
-def test_a_plain_pod_is_easy_to_move() -> None:
+def test_pod_summary_of_a_plain_pod_has_no_local_storage_and_the_default_grace_period() -> None:
     row = a_summary(spec={"volumes": [{"name": "config", "configMap": {"name": "c"}}]})
     assert (row.is_mirror_pod, row.has_local_storage, row.deleted_at, row.grace_seconds) == (False, False, None, 30)
 
 
-def test_what_rows_share_is_bounded() -> None:
+def test_interner_keeps_a_bounded_number_of_strings() -> None:
     shared = transforms.Interner(limit=3)
     for number in range(100):
         shared(str(number))

@@ -14,7 +14,7 @@ from haulout.kube.rbac import DeniedPermission, Permission, UserInfo, denied_per
 from haulout.kube.transport import Response
 from support.fakes.scripted_transport import ScriptedTransport, json_response, status_response
 
-SEE_NODES = Permission(("get", "list"), "", "nodes", None, "watch nodes")
+READ_NODES = Permission(("get", "list"), "", "nodes", None, "watch nodes")
 EVICT = Permission(("create",), "", "pods/eviction", None, "evict pods")
 LEAD = Permission(("get", "patch"), "coordination.k8s.io", "leases", "haulout", "lead")
 
@@ -27,34 +27,34 @@ def client_with_answers(clock: Clock, *answers: Response) -> tuple[Client, Scrip
     return Client(transport, clock=clock, random=random.Random(7)), transport
 
 
-# What we may do
+# Access reviews
 
 
-async def test_nothing_is_missing_when_the_server_allows_everything(clock: Clock) -> None:
+async def test_no_permission_is_denied_when_the_server_allows_everything(clock: Clock) -> None:
     client, _ = client_with_answers(clock, ALLOWED, ALLOWED, ALLOWED)
 
-    assert await denied_permissions(client, [SEE_NODES, EVICT]) == []
+    assert await denied_permissions(client, [READ_NODES, EVICT]) == []
 
 
-async def test_each_verb_that_is_refused_is_missing_in_the_order_asked(clock: Clock) -> None:
+async def test_denied_permissions_lists_each_refused_verb_in_request_order(clock: Clock) -> None:
     client, _ = client_with_answers(clock, ALLOWED, REFUSED, REFUSED, REFUSED, ALLOWED)
 
-    refused = await denied_permissions(client, [SEE_NODES, EVICT, LEAD])
+    denied = await denied_permissions(client, [READ_NODES, EVICT, LEAD])
 
-    assert refused == [
-        DeniedPermission(SEE_NODES, "list"),
+    assert denied == [
+        DeniedPermission(READ_NODES, "list"),
         DeniedPermission(EVICT, "create"),
         DeniedPermission(LEAD, "get"),
     ]
 
 
-async def test_the_server_is_asked_about_exactly_this(clock: Clock) -> None:
+async def test_access_review_sends_one_request_per_verb_with_group_resource_and_namespace(clock: Clock) -> None:
     client, transport = client_with_answers(clock, ALLOWED, ALLOWED, ALLOWED)
 
     await denied_permissions(client, [EVICT, LEAD])
 
-    asked = [json.loads(request.body or b"")["spec"]["resourceAttributes"] for request in transport.requests]
-    assert asked == [
+    attributes = [json.loads(request.body or b"")["spec"]["resourceAttributes"] for request in transport.requests]
+    assert attributes == [
         {"verb": "create", "resource": "pods", "subresource": "eviction"},
         {"verb": "get", "group": "coordination.k8s.io", "resource": "leases", "namespace": "haulout"},
         {"verb": "patch", "group": "coordination.k8s.io", "resource": "leases", "namespace": "haulout"},
@@ -62,33 +62,33 @@ async def test_the_server_is_asked_about_exactly_this(clock: Clock) -> None:
 
 
 @pytest.mark.parametrize(
-    "verdict",
+    "review_status",
     [
         {"allowed": False, "reason": "RBAC: role not found"},
         {"allowed": False, "evaluationError": "RBAC: role not found"},
     ],
 )
-async def test_what_the_server_says_about_a_refusal_is_kept(clock: Clock, verdict: dict[str, Any]) -> None:
-    client, _ = client_with_answers(clock, json_response({"status": verdict}))
+async def test_denied_permission_keeps_the_reason_of_the_server(clock: Clock, review_status: dict[str, Any]) -> None:
+    client, _ = client_with_answers(clock, json_response({"status": review_status}))
 
-    [refused] = await denied_permissions(client, [EVICT])
+    [denied] = await denied_permissions(client, [EVICT])
 
-    assert refused.reason == "RBAC: role not found"
+    assert denied.reason == "RBAC: role not found"
 
 
-async def test_a_server_that_will_not_even_be_asked_is_one_plain_error(clock: Clock) -> None:
-    """Not a group of errors, though several questions fail at the same time."""
-    no = status_response(403, "Forbidden", "you may not ask")
-    client, _ = client_with_answers(clock, *[no] * 5)
+async def test_forbidden_access_review_is_a_single_error(clock: Clock) -> None:
+    """Not an ExceptionGroup, although several requests fail at the same time."""
+    forbidden = status_response(403, "Forbidden", "you may not ask")
+    client, _ = client_with_answers(clock, *[forbidden] * 5)
 
     with pytest.raises(Forbidden, match="asking the server whether we may get nodes: you may not ask"):
-        await denied_permissions(client, [SEE_NODES, EVICT, LEAD])
+        await denied_permissions(client, [READ_NODES, EVICT, LEAD])
 
 
-# Who we are
+# Identity
 
 
-async def test_the_server_says_who_we_are(clock: Clock) -> None:
+async def test_whoami_returns_username_and_groups(clock: Clock) -> None:
     client, _ = client_with_answers(
         clock, json_response({"status": {"userInfo": {"username": "alice", "groups": ["ops"], "uid": "7"}}})
     )
@@ -99,32 +99,32 @@ async def test_the_server_says_who_we_are(clock: Clock) -> None:
 @pytest.mark.parametrize(
     "given_answer", [status_response(404, "NotFound"), status_response(403, "Forbidden"), json_response({"status": {}})]
 )
-async def test_a_server_that_does_not_say_who_we_are_leaves_it_unknown(clock: Clock, given_answer: Response) -> None:
+async def test_whoami_is_none_when_the_server_does_not_support_it(clock: Clock, given_answer: Response) -> None:
     client, _ = client_with_answers(clock, given_answer)
 
     assert await whoami(client) is None
 
 
-async def test_credentials_that_are_not_accepted_are_not_an_unknown_user(clock: Clock) -> None:
+async def test_whoami_raises_unauthorized_for_rejected_credentials(clock: Clock) -> None:
     client, _ = client_with_answers(clock, status_response(401, "Unauthorized"))
 
     with pytest.raises(Unauthorized):
         await whoami(client)
 
 
-# What would grant the rest
+# Manifests that grant missing permissions
 
 ALICE = UserInfo(username="alice@example.com")
 ROBOT = UserInfo(username="system:serviceaccount:haulout:operator")
 
 
-def granted(who: UserInfo, *refused: DeniedPermission) -> dict[str, Any]:
+def granted(user: UserInfo, *denied: DeniedPermission) -> dict[str, Any]:
     """Return the objects of the manifest by kind."""
-    return {each["kind"]: each for each in yaml.safe_load_all(grant_manifest(who, refused))}
+    return {each["kind"]: each for each in yaml.safe_load_all(grant_manifest(user, denied))}
 
 
-def test_a_permission_on_the_whole_cluster_becomes_a_cluster_role_and_its_binding() -> None:
-    objects = granted(ALICE, DeniedPermission(SEE_NODES, "list"), DeniedPermission(EVICT, "create"))
+def test_cluster_wide_permission_becomes_a_cluster_role_and_its_binding() -> None:
+    objects = granted(ALICE, DeniedPermission(READ_NODES, "list"), DeniedPermission(EVICT, "create"))
 
     assert set(objects) == {"ClusterRole", "ClusterRoleBinding"}
     assert objects["ClusterRole"]["rules"] == [
@@ -138,7 +138,7 @@ def test_a_permission_on_the_whole_cluster_becomes_a_cluster_role_and_its_bindin
     ]
 
 
-def test_a_permission_in_a_namespace_becomes_a_role_there_and_its_binding() -> None:
+def test_namespaced_permission_becomes_a_role_and_its_binding() -> None:
     objects = granted(ALICE, DeniedPermission(LEAD, "get"), DeniedPermission(LEAD, "patch"))
 
     assert set(objects) == {"Role", "RoleBinding"}
@@ -149,13 +149,13 @@ def test_a_permission_in_a_namespace_becomes_a_role_there_and_its_binding() -> N
     assert objects["RoleBinding"]["roleRef"]["kind"] == "Role"
 
 
-def test_both_scopes_are_granted_together() -> None:
+def test_grant_manifest_contains_both_scopes() -> None:
     objects = granted(ALICE, DeniedPermission(LEAD, "get"), DeniedPermission(EVICT, "create"))
 
     assert set(objects) == {"ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"}
 
 
-def test_a_service_account_is_granted_as_such() -> None:
+def test_grant_manifest_binds_a_service_account_as_its_own_kind() -> None:
     objects = granted(ROBOT, DeniedPermission(EVICT, "create"))
 
     assert objects["ClusterRoleBinding"]["subjects"] == [
@@ -163,21 +163,21 @@ def test_a_service_account_is_granted_as_such() -> None:
     ]
 
 
-def test_a_later_grant_does_not_replace_an_earlier_one() -> None:
+def test_different_grants_have_different_names() -> None:
     """Applied under the same name, the second role would take away what the first one gave."""
     first, second = (
         granted(ALICE, DeniedPermission(EVICT, "create")),
-        granted(ALICE, DeniedPermission(SEE_NODES, "get")),
+        granted(ALICE, DeniedPermission(READ_NODES, "get")),
     )
 
     assert first["ClusterRole"]["metadata"]["name"] != second["ClusterRole"]["metadata"]["name"]
 
 
-def test_the_same_grant_has_the_same_name() -> None:
+def test_equal_grants_have_the_same_name() -> None:
     assert granted(ALICE, DeniedPermission(EVICT, "create")) == granted(ALICE, DeniedPermission(EVICT, "create"))
 
 
-def test_two_users_never_share_a_grant_even_if_their_names_look_alike() -> None:
+def test_users_with_similar_names_have_different_grants() -> None:
     one = granted(UserInfo(username="a.b"), DeniedPermission(EVICT, "create"))
     other = granted(UserInfo(username="a-b"), DeniedPermission(EVICT, "create"))
 
@@ -186,8 +186,8 @@ def test_two_users_never_share_a_grant_even_if_their_names_look_alike() -> None:
 
 @given(username=st.text(min_size=1))
 @example(username="CN=" + "a-very-long-name" * 20)
-def test_any_user_can_be_granted_to(username: str) -> None:
-    """The name is a path segment and a label value at once, and the subject is the very user."""
+def test_grant_manifest_is_valid_for_any_username(username: str) -> None:
+    """The name is valid as path segment and label value, and the subject is the exact username."""
     objects = granted(UserInfo(username=username), DeniedPermission(EVICT, "create"))
 
     name = objects["ClusterRole"]["metadata"]["name"]

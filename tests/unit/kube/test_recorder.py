@@ -33,7 +33,7 @@ class World:
         self.recorder = EventRecorder(client, instance="haulout-0", **settings)
 
     def record(self, note: str = "Cordon node", *, regarding: ObjectReference = NODE, **more: Any) -> None:
-        """Record an event, about the node n1 unless told otherwise."""
+        """Record an event, by default about the node n1."""
         self.recorder.event(regarding, **{"reason": "Cordoned", "action": "Cordon", "note": note} | more)
 
     async def pass_time(self, seconds: float) -> None:
@@ -45,11 +45,11 @@ class World:
         return sorted(self.cluster.objects("events.events.k8s.io"), key=lambda event: str(event["eventTime"]))
 
     def counts(self) -> list[int]:
-        """Return how often each event happened, as far as the server knows."""
+        """Return the series count of each event on the server."""
         return [event.get("series", {}).get("count", 1) for event in self.events()]
 
     def notes(self) -> list[str]:
-        """Return what the events say, in alphabetical order."""
+        """Return the notes of the events in alphabetical order."""
         return sorted(event["note"] for event in self.events())
 
 
@@ -75,7 +75,7 @@ def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
 # One event
 
 
-async def test_an_event_about_a_cluster_scoped_object_lands_in_default(world: World) -> None:
+async def test_event_about_a_cluster_scoped_object_is_created_in_the_default_namespace(world: World) -> None:
     world.record(type="Warning", related=POD)
     await world.pass_time(1)
     (event,) = world.events()
@@ -101,7 +101,7 @@ async def test_an_event_about_a_cluster_scoped_object_lands_in_default(world: Wo
     }
 
 
-async def test_an_event_about_a_namespaced_object_lands_beside_it(world: World) -> None:
+async def test_event_about_a_namespaced_object_is_created_in_its_namespace(world: World) -> None:
     world.record(regarding=POD)
     await world.pass_time(1)
     (event,) = world.events()
@@ -122,7 +122,7 @@ async def test_an_event_about_a_namespaced_object_lands_beside_it(world: World) 
         ("", "event"),
     ],
 )
-async def test_an_events_name_is_one_that_the_server_takes(world: World, name: str, beginning: str) -> None:
+async def test_event_name_is_valid_for_any_object_name(world: World, name: str, beginning: str) -> None:
     world.record(regarding=ObjectReference(kind="Any", name=name))
     await world.pass_time(1)
     (event,) = world.events()
@@ -131,7 +131,7 @@ async def test_an_events_name_is_one_that_the_server_takes(world: World, name: s
 
 
 @given(text=st.text(st.characters(), max_size=600))
-def test_a_long_note_is_cut_between_characters(text: str) -> None:
+def test_truncate_cuts_a_long_note_between_characters(text: str) -> None:
     cut = _truncate(text, 1024)
     assert len(cut.encode()) <= 1024
     if cut.endswith("…") and not text.endswith("…"):
@@ -141,7 +141,7 @@ def test_a_long_note_is_cut_between_characters(text: str) -> None:
         assert cut == text.encode(errors="replace").decode()
 
 
-async def test_texts_that_are_too_long_are_cut_to_what_the_server_takes(clock: Clock) -> None:
+async def test_event_fields_are_truncated_to_the_limits_of_the_server(clock: Clock) -> None:
     async with a_world(clock) as world:
         world.recorder = EventRecorder(world.recorder._client, instance="i" * 200)
         world.record("ä" * 1000, reason="r" * 200, action="a" * 200)
@@ -155,7 +155,7 @@ async def test_texts_that_are_too_long_are_cut_to_what_the_server_takes(clock: C
 # Series
 
 
-async def test_what_repeats_becomes_a_series_of_the_first_event(world: World) -> None:
+async def test_repeated_event_becomes_a_series_of_the_first_event(world: World) -> None:
     for _ in range(5):
         world.record()
         await world.pass_time(20)
@@ -174,7 +174,7 @@ async def test_a_series_is_written_at_most_every_ten_seconds_and_in_the_end(worl
     assert world.counts() == [250]
 
 
-async def test_what_repeats_before_it_was_sent_is_one_write(world: World) -> None:
+async def test_event_repeated_before_it_is_sent_is_one_write(world: World) -> None:
     for _ in range(3):
         world.record()
     await world.pass_time(60)
@@ -182,7 +182,7 @@ async def test_what_repeats_before_it_was_sent_is_one_write(world: World) -> Non
     assert len(world.transport.sent_requests(path="events")) == 1
 
 
-async def test_what_repeats_after_more_than_six_minutes_is_a_new_event(world: World) -> None:
+async def test_event_repeated_after_more_than_six_minutes_is_a_new_event(world: World) -> None:
     world.record()
     await world.pass_time(360)
     world.record()
@@ -203,14 +203,14 @@ async def test_what_repeats_after_more_than_six_minutes_is_a_new_event(world: Wo
         {"regarding": ObjectReference(api_version="v1", kind="Node", name="n1", uid="another")},
     ],
 )
-async def test_what_differs_is_another_event(world: World, change: dict[str, Any]) -> None:
+async def test_event_with_a_different_field_is_a_separate_event(world: World, change: dict[str, Any]) -> None:
     world.record()
     world.record(**change)
     await world.pass_time(60)
     assert world.counts() == [1, 1]
 
 
-async def test_an_object_that_changed_meanwhile_stays_in_its_series(world: World) -> None:
+async def test_events_about_a_newer_resource_version_stay_in_the_series(world: World) -> None:
     world.record(regarding=NODE)
     world.record(
         regarding=object_reference(NODES, Node(metadata=ObjectMeta(name="n1", uid="1234", resource_version="8")))
@@ -219,7 +219,7 @@ async def test_an_object_that_changed_meanwhile_stays_in_its_series(world: World
     assert world.counts() == [2]
 
 
-async def test_a_series_whose_event_expired_is_created_anew(world: World) -> None:
+async def test_series_of_a_deleted_event_is_created_again(world: World) -> None:
     world.record()
     await world.pass_time(60)
     (event,) = world.events()
@@ -229,19 +229,19 @@ async def test_a_series_whose_event_expired_is_created_anew(world: World) -> Non
     assert world.counts() == [2]
 
 
-async def test_only_so_many_series_are_remembered(clock: Clock) -> None:
+async def test_number_of_cached_series_is_bounded(clock: Clock) -> None:
     async with a_world(clock, capacity=3) as world:
         for note in "abcda":
             world.record(note)
             await world.pass_time(20)
-        assert len(world.events()) == 5, "the first was forgotten, so it began anew"
+        assert len(world.events()) == 5, "the first series was evicted, so a new one is created"
         assert len(world.recorder._series) == 3
 
 
-# Once per something
+# Deduplication
 
 
-async def test_an_event_that_another_process_records_again_is_kept_once(world: World) -> None:
+async def test_event_with_the_same_dedup_key_from_another_process_is_stored_once(world: World) -> None:
     world.record(regarding=POD, dedup_key="first cordon")
     await world.pass_time(1)
     successor = EventRecorder(Client(world.transport, clock=world.clock, random=Random(8)), instance="haulout-1")
@@ -256,7 +256,7 @@ async def test_an_event_that_another_process_records_again_is_kept_once(world: W
 
 
 @pytest.mark.parametrize("seconds", [1, 60, 400])
-async def test_an_event_that_is_recorded_once_has_no_count(world: World, seconds: int) -> None:
+async def test_event_with_a_dedup_key_has_no_series(world: World, seconds: int) -> None:
     for _ in range(3):
         world.record(dedup_key="first cordon")
         await world.pass_time(seconds)
@@ -264,10 +264,10 @@ async def test_an_event_that_is_recorded_once_has_no_count(world: World, seconds
     assert "series" not in event
 
 
-# What can go wrong
+# Failures
 
 
-async def test_a_full_queue_forgets_the_oldest_and_counts(clock: Clock) -> None:
+async def test_full_queue_drops_the_oldest_events_and_counts_them(clock: Clock) -> None:
     world = World(clock, capacity=3)
     for note in "abcde":
         world.record(note)
@@ -276,7 +276,7 @@ async def test_a_full_queue_forgets_the_oldest_and_counts(clock: Clock) -> None:
     assert world.recorder.dropped == 2
 
 
-async def test_while_much_happens_events_give_way_and_are_all_sent_when_it_is_quiet(world: World) -> None:
+async def test_events_are_throttled_under_load_and_all_sent_afterwards(world: World) -> None:
     for number in range(200):
         world.record(f"{number}")
         await world.pass_time(0.01)
@@ -286,7 +286,7 @@ async def test_while_much_happens_events_give_way_and_are_all_sent_when_it_is_qu
     assert len(world.events()) == 200
 
 
-async def test_after_many_were_sent_at_once_they_give_way_as_before(clock: Clock) -> None:
+async def test_throttling_resumes_after_a_burst_was_sent(clock: Clock) -> None:
     async with a_world(clock, capacity=100) as world:
         for number in range(100):
             world.record(f"many {number}")
@@ -301,7 +301,7 @@ async def test_after_many_were_sent_at_once_they_give_way_as_before(clock: Clock
     [({}, 12), ({"capacity": 100}, 51), ({"is_throttled": False}, 60)],
     ids=["usual", "many", "all"],
 )
-async def test_events_do_not_give_way_if_many_wait_or_nobody_is_to_be_spared(
+async def test_events_are_not_throttled_with_a_long_queue_or_when_throttling_is_off(
     clock: Clock, settings: dict[str, Any], sent: int
 ) -> None:
     """Each takes a millisecond."""
@@ -312,7 +312,7 @@ async def test_events_do_not_give_way_if_many_wait_or_nobody_is_to_be_spared(
         assert len(world.events()) == pytest.approx(sent, abs=1)
 
 
-async def test_trouble_that_passes_loses_nothing(world: World) -> None:
+async def test_transient_errors_lose_no_events(world: World) -> None:
     world.transport.faults.fail_before_effect(path="events", response=503, times=2)
     world.transport.faults.fail_before_effect(path="events", skip=2, times=2)
     for note in "abc":
@@ -322,18 +322,18 @@ async def test_trouble_that_passes_loses_nothing(world: World) -> None:
     assert world.recorder.dropped == 0
 
 
-async def test_an_event_created_unheard_is_not_created_twice(world: World) -> None:
-    unheard = world.transport.faults.fail_after_effect(method="POST", path="events")
+async def test_event_created_without_a_response_is_not_created_twice(world: World) -> None:
+    lost_response = world.transport.faults.fail_after_effect(method="POST", path="events")
     world.record()
     await world.pass_time(0.5)
     world.record()
     await world.pass_time(60)
-    assert unheard.hits == 1
+    assert lost_response.hits == 1
     assert world.counts() == [2]
     assert world.recorder.dropped == 0
 
 
-async def test_a_server_that_stays_away_costs_events_but_no_more(
+async def test_unreachable_server_drops_events_and_logs_one_warning(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     world.transport.cut()
@@ -348,9 +348,7 @@ async def test_a_server_that_stays_away_costs_events_but_no_more(
     assert world.notes() == ["back"]
 
 
-async def test_events_that_are_forbidden_are_dropped_with_one_line(
-    world: World, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_forbidden_events_are_dropped_with_one_warning(world: World, caplog: pytest.LogCaptureFixture) -> None:
     world.transport.faults.fail_before_effect(path="events", response=403, times=20)
     for number in range(20):
         world.record(str(number))
@@ -361,7 +359,7 @@ async def test_events_that_are_forbidden_are_dropped_with_one_line(
     assert "events are dropped, 1 so far: creating events.events.k8s.io default/n1." in warnings(caplog)[0]
 
 
-async def test_events_in_a_namespace_that_goes_are_dropped_quietly(
+async def test_events_in_a_terminating_namespace_are_dropped_without_a_warning(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     causes = [{"reason": "NamespaceTerminating", "message": "namespace shop is being terminated"}]
@@ -374,9 +372,7 @@ async def test_events_in_a_namespace_that_goes_are_dropped_quietly(
     assert warnings(caplog) == []
 
 
-async def test_an_event_that_the_server_finds_wrong_does_not_hold_up_the_next(
-    world: World, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_invalid_event_does_not_delay_the_next(world: World, caplog: pytest.LogCaptureFixture) -> None:
     world.transport.faults.fail_before_effect(path="events", response=422)
     world.record("wrong")
     world.record("right")
@@ -385,7 +381,7 @@ async def test_an_event_that_the_server_finds_wrong_does_not_hold_up_the_next(
     assert len(warnings(caplog)) == 1
 
 
-async def test_an_event_that_cannot_even_be_encoded_does_not_stop_the_recorder(world: World) -> None:
+async def test_event_that_cannot_be_encoded_does_not_stop_the_recorder(world: World) -> None:
     world.record(regarding=ObjectReference(name="\ud800"))
     world.record("right")
     await world.pass_time(1)
@@ -393,10 +389,10 @@ async def test_an_event_that_cannot_even_be_encoded_does_not_stop_the_recorder(w
     assert world.recorder.dropped == 1
 
 
-# The end of a process
+# Shutdown
 
 
-async def test_a_flush_sends_counts_that_are_not_due_yet(world: World) -> None:
+async def test_flush_sends_series_counts_that_are_not_due_yet(world: World) -> None:
     world.record()
     await world.pass_time(1)
     world.record()
@@ -405,7 +401,7 @@ async def test_a_flush_sends_counts_that_are_not_due_yet(world: World) -> None:
     assert sorted(world.counts()) == [1, 2]
 
 
-async def test_a_flush_sends_what_a_cancelled_recorder_was_about_to_send(clock: Clock) -> None:
+async def test_flush_sends_events_of_a_cancelled_recorder(clock: Clock) -> None:
     async with a_world(clock) as world:
         world.transport.faults.fail_before_effect(path="events", response=500)
         world.record("a")
@@ -416,9 +412,7 @@ async def test_a_flush_sends_what_a_cancelled_recorder_was_about_to_send(clock: 
     assert world.recorder.dropped == 0
 
 
-async def test_a_flush_ends_in_time_also_in_a_task_that_is_being_cancelled(
-    clock: Clock, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_flush_keeps_its_timeout_in_a_cancelled_task(clock: Clock, caplog: pytest.LogCaptureFixture) -> None:
     async with a_world(clock) as world:
         world.transport.silence()
         world.record()

@@ -1,4 +1,4 @@
-"""How a follower keeps its connection, and when it starts over."""
+"""How the reflector keeps its watch, and when it relists."""
 
 import asyncio
 import random
@@ -20,7 +20,7 @@ from support.clusters.informer_cluster import InformerCluster
 from support.fakes.scripted_transport import ScriptedStream, ScriptedTransport, json_response
 
 
-async def test_a_server_that_ends_every_watch_at_once_is_asked_about_once_a_second(
+async def test_watch_that_ends_immediately_is_reopened_about_once_a_second(
     clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world = InformerCluster(clock)
@@ -40,7 +40,7 @@ async def test_a_server_that_ends_every_watch_at_once_is_asked_about_once_a_seco
         assert 5 < len(world.transport.requests) - before < 25
 
 
-async def test_trouble_after_a_good_time_is_new_trouble(clock: Clock) -> None:
+async def test_backoff_is_reset_after_a_successful_watch(clock: Clock) -> None:
     world = InformerCluster(clock)
     async with world.running():
         for number in range(8):
@@ -53,7 +53,7 @@ async def test_trouble_after_a_good_time_is_new_trouble(clock: Clock) -> None:
             assert f"m{number}" in world.node_names()
 
 
-async def test_a_watch_that_was_away_for_too_long_loads_anew_at_once(clock: Clock) -> None:
+async def test_expired_watch_relists_at_once(clock: Clock) -> None:
     world = InformerCluster(clock)
     expired = b'{"type":"ERROR","object":{"kind":"Status","code":410,"reason":"Expired","message":"too old"}}'
     async with world.running():
@@ -63,7 +63,7 @@ async def test_a_watch_that_was_away_for_too_long_loads_anew_at_once(clock: Cloc
         assert world.node_names() == ["n1"]
 
 
-async def test_who_was_away_for_too_long_because_of_other_trouble_loads_anew_at_once_too(clock: Clock) -> None:
+async def test_expired_watch_relists_at_once_after_other_failures(clock: Clock) -> None:
     world = InformerCluster(clock)
     async with world.running():
         world.transport.faults.fail_before_effect(
@@ -73,14 +73,14 @@ async def test_who_was_away_for_too_long_because_of_other_trouble_loads_anew_at_
         world.put_node("n1")
         world.cluster.compact()
         world.transport.mend()
-        asked = len(world.transport.requests)
+        before = len(world.transport.requests)
         while world.node_names() != ["n1"]:
             await world.settle(0.05)
-        *_, expired, load = (recorded.sent_at for recorded in world.transport.requests[asked:])
-        assert load - expired < timedelta(seconds=0.5)
+        *_, expired_at, list_sent_at = (recorded.sent_at for recorded in world.transport.requests[before:])
+        assert list_sent_at - expired_at < timedelta(seconds=0.5)
 
 
-async def test_the_one_piece_is_asked_for_without_a_limit_and_only_once(clock: Clock) -> None:
+async def test_unpaged_list_is_used_once_after_an_expired_continue_token(clock: Clock) -> None:
     world = InformerCluster(clock, watch_lists=False, page_size=2)
     for number in range(5):
         world.put_node(f"n{number}")
@@ -102,7 +102,7 @@ async def test_the_one_piece_is_asked_for_without_a_limit_and_only_once(clock: C
     assert lists == ["2", "2", None, "2", "2", "2"]
 
 
-async def test_pages_are_of_the_selection_only(clock: Clock) -> None:
+async def test_list_pages_contain_only_selected_objects(clock: Clock) -> None:
     cluster = ApiServer(clock, watch_lists=False)
     for name, pool in (("n1", "a"), ("n2", "b"), ("n3", "a")):
         cluster.put(a_node(name, labels={"pool": pool}))
@@ -118,8 +118,10 @@ async def test_pages_are_of_the_selection_only(clock: Clock) -> None:
 
 @pytest.mark.parametrize("is_busy", [False, True], ids=["in silence", "while things change"])
 @pytest.mark.parametrize("kind", ["old", "new"])
-async def test_a_streamed_list_without_an_end_is_taken_by_pages(clock: Clock, *, is_busy: bool, kind: str) -> None:
-    """It is not taken for all there is; nor is anything unknown until the watch ends, minutes later."""
+async def test_watch_list_without_an_end_bookmark_falls_back_to_paged_lists(
+    clock: Clock, *, is_busy: bool, kind: str
+) -> None:
+    """The incomplete list is not used, and the cache does not stay empty until the watch ends minutes later."""
     world = InformerCluster(clock)
     world.put_node("n1")
     world.put_node("n2")
@@ -143,7 +145,7 @@ async def test_a_streamed_list_without_an_end_is_taken_by_pages(clock: Clock, *,
         following.cancel()
 
 
-async def test_a_connection_that_was_left_leaves_no_timer(clock: Clock, caplog: pytest.LogCaptureFixture) -> None:
+async def test_closed_watch_leaves_no_timer(clock: Clock, caplog: pytest.LogCaptureFixture) -> None:
     world = InformerCluster(clock)
     async with world.running():
         for _ in range(5):
@@ -154,16 +156,16 @@ async def test_a_connection_that_was_left_leaves_no_timer(clock: Clock, caplog: 
     assert "Exception in callback" not in caplog.text
 
 
-async def test_watches_are_bounded_and_not_all_alike(clock: Clock) -> None:
+async def test_watch_timeouts_are_bounded_and_jittered(clock: Clock) -> None:
     world = InformerCluster(clock)
     async with world.running():
         await world.settle(3600)
-    lengths = {int(dict(asked.request.query)["timeoutSeconds"]) for asked in world.transport.requests}
+    lengths = {int(dict(sent.request.query)["timeoutSeconds"]) for sent in world.transport.requests}
     assert len(lengths) > 5
     assert 300 <= min(lengths) <= max(lengths) <= 600
 
 
-async def test_a_streamed_list_that_the_server_ends_half_way_is_not_taken_for_all(clock: Clock) -> None:
+async def test_watch_list_that_ends_half_way_is_not_a_complete_list(clock: Clock) -> None:
     first, second = (
         b'{"type":"ADDED","object":{"metadata":{"name":"%s","uid":"%s","resourceVersion":"3"}}}\n' % (name, name)
         for name in (b"n1", b"n2")
@@ -180,7 +182,7 @@ async def test_a_streamed_list_that_the_server_ends_half_way_is_not_taken_for_al
     assert [node.name for node in cache.all()] == ["n1", "n2"]
 
 
-async def test_a_server_that_expires_every_watch_is_not_asked_for_everything_over_and_over(clock: Clock) -> None:
+async def test_relists_back_off_when_every_watch_expires(clock: Clock) -> None:
     world = InformerCluster(clock, watch_lists=False)
     world.put_node("n1")
     world.transport.faults.fail_before_effect(
@@ -194,8 +196,8 @@ async def test_a_server_that_expires_every_watch_is_not_asked_for_everything_ove
         assert len(world.transport.requests) - before < 90
 
 
-async def test_a_server_that_was_set_back_is_noticed_though_it_is_silent(clock: Clock) -> None:
-    """A real server accepts a watch from its own future, and never says a word."""
+async def test_server_restored_to_an_older_version_is_detected_on_a_silent_watch(clock: Clock) -> None:
+    """A real server accepts a watch from a future resource version and sends nothing."""
     world = InformerCluster(clock)
     world.put_node("n1")
     async with world.running():
@@ -210,18 +212,18 @@ async def test_a_server_that_was_set_back_is_noticed_though_it_is_silent(clock: 
         assert "n3" in world.node_names()
 
 
-async def test_a_silence_is_verified_once_and_not_for_ever(clock: Clock) -> None:
+async def test_silent_watch_is_verified_by_one_list(clock: Clock) -> None:
     world = InformerCluster(clock)
     async with world.running():
         world.transport.cut()
         world.transport.mend()
         before = len(world.transport.requests)
         await world.settle(3600)
-        asked = [dict(recorded.request.query) for recorded in world.transport.requests[before:]]
-    assert len([query for query in asked if "watch" not in query]) == 1
+        queries = [dict(recorded.request.query) for recorded in world.transport.requests[before:]]
+    assert len([query for query in queries if "watch" not in query]) == 1
 
 
-async def test_a_watch_that_is_refused_as_invalid_is_trouble_and_no_reason_to_load_by_pages(clock: Clock) -> None:
+async def test_bad_request_on_a_watch_does_not_disable_watch_lists(clock: Clock) -> None:
     world = InformerCluster(clock)
     async with world.running():
         world.transport.faults.fail_before_effect(response=400, times=1)
@@ -231,7 +233,7 @@ async def test_a_watch_that_is_refused_as_invalid_is_trouble_and_no_reason_to_lo
         assert world.informer._reflector._can_stream_list
 
 
-async def test_a_long_retry_after_does_not_blind_a_cache(clock: Clock) -> None:
+async def test_long_retry_after_is_capped_for_watches(clock: Clock) -> None:
     world = InformerCluster(clock)
     async with world.running():
         world.transport.faults.fail_before_effect(response=503, retry_after=86_400)
@@ -242,7 +244,7 @@ async def test_a_long_retry_after_does_not_blind_a_cache(clock: Clock) -> None:
         assert world.node_names() == ["n1"]
 
 
-async def test_a_whole_list_that_takes_long_is_waited_for(clock: Clock) -> None:
+async def test_slow_unpaged_list_is_awaited(clock: Clock) -> None:
     world = InformerCluster(clock, watch_lists=False, page_size=2)
     for number in range(5):
         world.put_node(f"n{number}")
@@ -256,7 +258,7 @@ async def test_a_whole_list_that_takes_long_is_waited_for(clock: Clock) -> None:
         assert len(world.node_names()) == 5
 
 
-async def test_trouble_that_stays_is_logged_once(clock: Clock, caplog: pytest.LogCaptureFixture) -> None:
+async def test_persistent_watch_failure_is_logged_once(clock: Clock, caplog: pytest.LogCaptureFixture) -> None:
     world = InformerCluster(clock)
     async with world.running():
         world.transport.faults.break_stream(times=None)

@@ -1,4 +1,4 @@
-"""Hostile answers: whatever a server sends, the decoder says what it is or raises an error of ours."""
+"""Hostile responses: the decoder returns an object or raises a HauloutError, whatever a server sends."""
 
 import contextlib
 import json
@@ -40,7 +40,7 @@ hostile = st.recursive(
 
 
 @given(body=st.binary() | anything.map(lambda value: json.dumps(value).encode()))
-def test_no_bytes_at_all_break_the_decoder(body: bytes) -> None:
+def test_decoder_raises_only_haulout_errors_for_any_bytes(body: bytes) -> None:
     for model in (Node, Pod, Lease, RawObject):
         with contextlib.suppress(HauloutError):
             responses.decode(model, body, doing="test")
@@ -52,7 +52,7 @@ def test_no_bytes_at_all_break_the_decoder(body: bytes) -> None:
 
 
 @given(spec=hostile, status=hostile)
-def test_a_hostile_object_does_not_spoil_its_neighbours(spec: Any, status: Any) -> None:
+def test_malformed_object_does_not_affect_its_neighbours_in_a_list(spec: Any, status: Any) -> None:
     good = {"metadata": {"name": "good", "namespace": "shop"}}
     bad = {"metadata": {"name": "bad", "namespace": "shop"}, "spec": spec, "status": status}
     page = responses.decode_page(Pod, json.dumps({"items": [good, bad, good]}).encode(), doing="test")
@@ -65,7 +65,7 @@ def test_a_hostile_object_does_not_spoil_its_neighbours(spec: Any, status: Any) 
         summarize_pods()(event.object)
 
 
-def test_nesting_without_end_is_an_error_of_ours_and_not_a_crash() -> None:
+def test_deeply_nested_json_is_a_malformed_response() -> None:
     deep = b'{"metadata":{"name":"deep"},"spec":{"x":' + b"[" * 100_000 + b"]" * 100_000 + b"}}"
     for model in (Node, RawObject):
         with pytest.raises(MalformedResponse):
@@ -77,7 +77,7 @@ def test_nesting_without_end_is_an_error_of_ours_and_not_a_crash() -> None:
 
 
 @pytest.mark.parametrize("annotation", ["true", "false", None])
-def test_a_bookmark_is_understood_although_its_object_is_hollow(annotation: str | None) -> None:
+def test_bookmark_with_null_lists_is_decoded(annotation: str | None) -> None:
     """The real server sends a bookmark's object with nulls where its kind has lists."""
     annotations = {responses.INITIAL_EVENTS_END: annotation} if annotation else {}
     hollow = {
@@ -92,7 +92,7 @@ def test_a_bookmark_is_understood_although_its_object_is_hollow(annotation: str 
 
 
 @pytest.mark.parametrize("moment", ["2026-02-30T00:00:00Z", "yesterday", "9999-99-99T00:00:00Z", 7])
-def test_an_impossible_time_makes_a_misfit(moment: Any) -> None:
+def test_impossible_timestamp_makes_an_object_undecodable(moment: Any) -> None:
     pod = {"metadata": {"name": "p", "namespace": "n"}, "status": {"conditions": [{"lastTransitionTime": moment}]}}
     page = responses.decode_page(Pod, json.dumps({"items": [pod]}).encode(), doing="test")
     assert isinstance(page.items[0], UndecodableObject)
@@ -103,7 +103,7 @@ def test_an_impossible_time_makes_a_misfit(moment: Any) -> None:
     "metadata",
     [b'{"name":"odd","labels":null}', b'{"name":"odd","ownerReferences":[{"controller":"yes"}]}'],
 )
-def test_odd_metadata_makes_a_misfit_that_still_has_its_name(metadata: bytes) -> None:
+def test_undecodable_metadata_keeps_the_object_name(metadata: bytes) -> None:
     body = b'{"items":[{"metadata":' + metadata + b'},{"metadata":{"name":"good"}}]}'
     odd, good = responses.decode_page(Node, body, doing="test").items
     assert (type(odd), odd.key) == (UndecodableObject, "odd")
@@ -112,7 +112,7 @@ def test_odd_metadata_makes_a_misfit_that_still_has_its_name(metadata: bytes) ->
 
 @pytest.mark.parametrize("place", [b'{"metadata":{"name":"\xff"}}', b'{"spec":{"taints":7,"x":"\xff"}}', b'"\xff"'])
 @pytest.mark.parametrize("model", [Node, RawObject])
-def test_text_that_is_not_text_spoils_only_itself(place: bytes, model: Any) -> None:
+def test_invalid_utf8_makes_only_its_own_object_undecodable(place: bytes, model: Any) -> None:
     good = b'{"metadata":{"name":"good"}}'
     page = responses.decode_page(model, b'{"items":[' + place + b"," + good + b"]}", doing="test")
     assert isinstance(page.items[0], UndecodableObject)

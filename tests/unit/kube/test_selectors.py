@@ -30,7 +30,7 @@ CART = {"app": "cart", "tier": "web", "size": "7"}
         ("example.dev/app=cart", False),
     ],
 )
-def test_a_text_means_what_it_means_to_kubectl(text: str, *, selects: bool) -> None:
+def test_selector_text_matches_as_in_kubectl(text: str, *, selects: bool) -> None:
     selector = parse(text)
     assert selector.matches(CART) is selects
     assert parse(str(selector)) == selector
@@ -48,11 +48,11 @@ def test_a_text_means_what_it_means_to_kubectl(text: str, *, selects: bool) -> N
         ({"matchExpressions": [{"key": "app", "operator": "DoesNotExist"}]}, False),
     ],
 )
-def test_an_object_means_what_it_means_to_the_server(selector: dict[str, Any], *, selects: bool) -> None:
+def test_label_selector_object_matches_as_on_the_server(selector: dict[str, Any], *, selects: bool) -> None:
     assert from_label_selector(selector).matches(CART) is selects
 
 
-def test_both_forms_give_the_same_selector() -> None:
+def test_text_and_object_parse_to_the_same_selector() -> None:
     assert from_label_selector({"matchLabels": {"app": "cart"}}) == parse("app=cart")
     assert from_label_selector({}) == EVERYTHING == Selector()
 
@@ -60,7 +60,7 @@ def test_both_forms_give_the_same_selector() -> None:
 @pytest.mark.parametrize(
     "text", ["app=", "app=cart,", "=cart", "app in cart", "app=a b", "-app", "a//b", "app>x", "A/b"]
 )
-def test_a_text_that_makes_no_sense_is_refused(text: str) -> None:
+def test_malformed_selector_text_is_rejected(text: str) -> None:
     if text == "app=":  # an empty value is a value
         assert parse(text).matches({"app": ""})
         return
@@ -69,7 +69,7 @@ def test_a_text_that_makes_no_sense_is_refused(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("selector", "told"),
+    ("selector", "message"),
     [
         ({"matchLabel": {}}, "matchLabel: unknown, expected matchLabels or matchExpressions"),
         ({"matchLabels": ["app"]}, "matchLabels: found ['app'], expected labels and their values"),
@@ -91,10 +91,10 @@ def test_a_text_that_makes_no_sense_is_refused(text: str) -> None:
         ),
     ],
 )
-def test_an_object_that_makes_no_sense_is_refused_with_its_place(selector: dict[str, Any], told: str) -> None:
-    if not told:
+def test_malformed_label_selector_object_is_rejected_with_its_path(selector: dict[str, Any], message: str) -> None:
+    if not message:
         assert from_label_selector(selector) == EVERYTHING
         return
     with pytest.raises(SelectorError) as caught:
         from_label_selector(selector)
-    assert str(caught.value) == told
+    assert str(caught.value) == message

@@ -1,4 +1,4 @@
-"""A budget holds whatever fails: a slot is taken by compare-and-swap, and dropped with proof."""
+"""The slot ledger of a budget: a slot is acquired by compare-and-swap, and dropped only if is_held returns false."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -13,8 +13,8 @@ from haulout.kube.slot_ledger import CONFIG_MAPS, CorruptLedger, Slot, SlotLedge
 from haulout_sandbox.apiserver import ApiServer
 
 
-def a_ledger(api: ApiServer, clock: Clock, who: str = "operator") -> SlotLedger:
-    return SlotLedger(Client(api.transport(who), clock=clock, random=Random(who)), namespace="haulout")
+def a_ledger(api: ApiServer, clock: Clock, name: str = "operator") -> SlotLedger:
+    return SlotLedger(Client(api.transport(name), clock=clock, random=Random(name)), namespace="haulout")
 
 
 def a_slot(name: str, clock: Clock) -> Slot:
@@ -39,7 +39,7 @@ async def uids(ledger: SlotLedger) -> list[str]:
     return sorted(slot.uid for slot in await ledger.slots("workers"))
 
 
-async def test_no_more_slots_are_taken_than_there_are(clock: Clock) -> None:
+async def test_ledger_grants_at_most_max_slots(clock: Clock) -> None:
     ledger = a_ledger(ApiServer(clock, namespaces=["haulout"]), clock)
     taken = [
         await acquires(ledger, a_slot(f"n{number}", clock), limits=[SlotLimit(max_slots=2)], is_held=is_always_held)
@@ -51,13 +51,13 @@ async def test_no_more_slots_are_taken_than_there_are(clock: Clock) -> None:
     assert await uids(ledger) == ["u-n1", "u-n3"]
 
 
-async def test_who_has_a_slot_has_it(clock: Clock) -> None:
+async def test_acquire_is_idempotent_for_the_holder_of_a_slot(clock: Clock) -> None:
     ledger = a_ledger(ApiServer(clock, namespaces=["haulout"]), clock)
     for _ in range(3):
         assert await acquires(ledger, a_slot("n1", clock), limits=[SlotLimit(max_slots=1)], is_held=is_always_held)
 
 
-async def test_those_without_a_slot_count_once(clock: Clock) -> None:
+async def test_unavailable_nodes_count_once_against_the_limit(clock: Clock) -> None:
     ledger = a_ledger(ApiServer(clock, namespaces=["haulout"]), clock)
     assert await acquires(
         ledger,
@@ -73,7 +73,7 @@ async def test_those_without_a_slot_count_once(clock: Clock) -> None:
     )
 
 
-async def test_a_slot_of_the_dead_is_dropped_only_with_proof(clock: Clock) -> None:
+async def test_slot_is_dropped_only_if_is_held_returns_false(clock: Clock) -> None:
     ledger = a_ledger(ApiServer(clock, namespaces=["haulout"]), clock)
     await acquires(ledger, a_slot("n1", clock), limits=[SlotLimit(max_slots=1)], is_held=is_always_held)
     assert not await acquires(ledger, a_slot("n2", clock), limits=[SlotLimit(max_slots=1)], is_held=is_always_held)
@@ -81,29 +81,29 @@ async def test_a_slot_of_the_dead_is_dropped_only_with_proof(clock: Clock) -> No
     assert await uids(ledger) == ["u-n2"]
 
 
-async def test_of_many_who_want_the_last_slot_at_once_one_gets_it(clock: Clock) -> None:
+async def test_concurrent_acquires_grant_at_most_max_slots(clock: Clock) -> None:
     api = ApiServer(clock, namespaces=["haulout"])
     ledgers = [a_ledger(api, clock, f"operator-{number}") for number in range(6)]
-    wanted = [
+    acquisitions = [
         acquires(ledger, a_slot(f"n{number}", clock), limits=[SlotLimit(max_slots=2)], is_held=is_always_held)
         for number, ledger in enumerate(ledgers)
     ]
-    assert sum(await asyncio.gather(*wanted)) == 2
+    assert sum(await asyncio.gather(*acquisitions)) == 2
     assert len(await ledgers[0].slots("workers")) == 2
 
 
-async def test_an_answer_that_was_lost_does_not_take_two(clock: Clock) -> None:
+async def test_acquire_after_a_lost_response_takes_no_second_slot(clock: Clock) -> None:
     api = ApiServer(clock, namespaces=["haulout"])
-    line = api.transport("operator")
-    ledger = SlotLedger(Client(line, clock=clock, random=Random(1)), namespace="haulout")
-    line.faults.fail_after_effect(method="POST", path="configmaps", times=1)
+    transport = api.transport("operator")
+    ledger = SlotLedger(Client(transport, clock=clock, random=Random(1)), namespace="haulout")
+    transport.faults.fail_after_effect(method="POST", path="configmaps", times=1)
     with pytest.raises(Exception, match="configmaps"):
         await acquires(ledger, a_slot("n1", clock), limits=[SlotLimit(max_slots=1)], is_held=is_always_held)
     assert await acquires(ledger, a_slot("n1", clock), limits=[SlotLimit(max_slots=1)], is_held=is_always_held)
     assert len(await ledger.slots("workers")) == 1
 
 
-async def test_a_ledger_that_was_written_over_is_told_and_not_guessed_at(clock: Clock) -> None:
+async def test_overwritten_ledger_raises_corrupt_ledger(clock: Clock) -> None:
     api = ApiServer(clock, namespaces=["haulout"])
     ledger = a_ledger(api, clock)
     await acquires(ledger, a_slot("n1", clock), limits=[SlotLimit(max_slots=1)], is_held=is_always_held)
@@ -114,7 +114,7 @@ async def test_a_ledger_that_was_written_over_is_told_and_not_guessed_at(clock: 
         await acquires(ledger, a_slot("n2", clock), limits=[SlotLimit(max_slots=9)], is_held=is_always_held)
 
 
-async def test_all_limits_of_a_budget_hold_together(clock: Clock) -> None:
+async def test_all_limits_of_a_budget_apply_together(clock: Clock) -> None:
     """At most three in all, and one in each zone; a zone is the first letter of a name here."""
     ledger = a_ledger(ApiServer(clock, namespaces=["haulout"]), clock)
 
@@ -127,15 +127,15 @@ async def test_all_limits_of_a_budget_hold_together(clock: Clock) -> None:
     assert [await is_taken(name) for name in ("a1", "a2", "b1", "c1", "d1")] == [True, False, True, True, False]
 
 
-async def test_a_slot_is_no_leave_for_ever(clock: Clock) -> None:
-    """Who has one and asks again is judged again: the limits may be others by now."""
+async def test_holder_of_a_slot_is_checked_against_the_current_limits_again(clock: Clock) -> None:
+    """A holder that acquires again is checked again, because the limits may have changed."""
     ledger = a_ledger(ApiServer(clock, namespaces=["haulout"]), clock)
     for name in ("n1", "n2"):
         assert await acquires(ledger, a_slot(name, clock), limits=[SlotLimit(max_slots=2)], is_held=is_always_held)
     assert not await acquires(ledger, a_slot("n2", clock), limits=[SlotLimit(max_slots=1)], is_held=is_always_held)
 
 
-async def test_a_slot_is_bound_to_the_version_that_it_was_last_taken_for(clock: Clock) -> None:
+async def test_slot_has_the_version_of_its_last_acquire(clock: Clock) -> None:
     ledger = a_ledger(ApiServer(clock, namespaces=["haulout"]), clock)
     for version in ("5", "5", "9"):
         slot = Slot(uid="u-n1", name="n1", since=clock.now(), version=version)
@@ -143,8 +143,8 @@ async def test_a_slot_is_bound_to_the_version_that_it_was_last_taken_for(clock: 
     assert [found.version for found in await ledger.slots("workers")] == ["9"]
 
 
-async def test_two_who_want_one_node_have_a_slot_each_and_it_counts_once(clock: Clock) -> None:
-    """What one of them gives back is not the other's."""
+async def test_two_slots_for_one_node_count_once_and_are_released_separately(clock: Clock) -> None:
+    """A release by one holder does not release the slot of the other."""
     ledger = a_ledger(ApiServer(clock, namespaces=["haulout"]), clock)
     for by in ("one", "other"):
         slot = Slot(uid="u-n1", name="n1", since=clock.now(), version="5", by=by)
@@ -154,7 +154,7 @@ async def test_two_who_want_one_node_have_a_slot_each_and_it_counts_once(clock: 
     assert not await acquires(ledger, a_slot("n2", clock), limits=[SlotLimit(max_slots=1)], is_held=is_always_held)
 
 
-async def test_who_is_refused_hears_by_whom(clock: Clock) -> None:
+async def test_refusal_lists_the_slots_that_hold_the_budget(clock: Clock) -> None:
     ledger = a_ledger(ApiServer(clock, namespaces=["haulout"]), clock)
     await ledger.acquire("workers", a_slot("n1", clock), limits=[SlotLimit(max_slots=1)], is_held=is_always_held)
     refusal = await ledger.acquire(
@@ -164,7 +164,7 @@ async def test_who_is_refused_hears_by_whom(clock: Clock) -> None:
     assert [slot.name for slot in refusal.slots] == ["n1"]
 
 
-def test_any_text_can_be_the_name_of_a_budget() -> None:
+def test_ledger_name_is_valid_for_any_budget_name() -> None:
     assert ledger_name("workers") == "haulout-budget-workers"
     odd = ledger_name("Zone=A/ü" * 50)
     assert odd.startswith("haulout-budget-")

@@ -1,4 +1,4 @@
-"""Many clusters in one process: who gets memory for caches and for answers, who loses it, and who gets it back."""
+"""Memory quotas of many workload clusters in one process: allocation, eviction and recovery of caches and responses."""
 
 import asyncio
 import gc
@@ -36,7 +36,7 @@ SOON = timedelta(seconds=60)
 
 
 class FastClock(RealClock):
-    """A clock by which nobody pauses for long."""
+    """A clock that shortens each sleep."""
 
     async def sleep(self, duration: timedelta) -> None:
         """Sleep for a moment at most."""
@@ -114,8 +114,8 @@ def _is_watch(path: str) -> bool:
     return "watch=" in path and "sendInitialEvents" not in path
 
 
-async def test_two_hundred_clusters_of_ordinary_size_are_all_readable_by_default() -> None:
-    """All of them start at once, as when a hub starts: what is read at the same time counts, too."""
+async def test_default_limits_fit_two_hundred_clusters_of_ordinary_size() -> None:
+    """All of them start at once, as when a hub starts: responses that are read at the same time count, too."""
     memory = WorkloadClusterMemory(400 * MIB, clock=CLOCK)
     async with bomb_server(Bomb.ORDINARY) as server, AsyncExitStack() as stack:
         clusters = [await stack.enter_async_context(running_informer(server.url, memory)) for _ in range(200)]
@@ -127,7 +127,7 @@ async def test_two_hundred_clusters_of_ordinary_size_are_all_readable_by_default
         await eventually(CLOCK, lambda: len(list(filter(_is_watch, server.requested_paths))) >= 200, within=SOON)
 
 
-async def test_a_cluster_loses_its_memory_in_the_middle_of_a_list_and_returns_when_there_is_room() -> None:
+async def test_cluster_evicted_in_the_middle_of_a_list_recovers_when_memory_is_free() -> None:
     memory = memory_of(caches=8 * MIB)
     async with bomb_server(Bomb.HALF_LIST) as server, running_informer(server.url, memory) as large:
         await eventually(CLOCK, lambda: memory.caches.used > 3_000_000, within=SOON)
@@ -151,7 +151,7 @@ async def test_a_cluster_loses_its_memory_in_the_middle_of_a_list_and_returns_wh
     assert memory.caches.used == 0
 
 
-async def test_a_complete_cluster_that_loses_its_memory_is_not_complete_until_it_is_read_again() -> None:
+async def test_synced_cluster_that_is_evicted_is_not_synced_until_it_is_listed_again() -> None:
     memory = memory_of(caches=4 * MIB)
     async with bomb_server(Bomb.NONE) as server, running_informer(server.url, memory) as followed:
         await eventually(CLOCK, lambda: followed.is_complete, within=SOON)
@@ -165,7 +165,7 @@ async def test_a_complete_cluster_that_loses_its_memory_is_not_complete_until_it
         assert [node.name for node in followed.cache.all()] == ["n1"]
 
 
-async def test_a_cluster_that_loses_its_memory_while_nothing_is_requested_is_readable_again_later() -> None:
+async def test_cluster_evicted_while_idle_recovers() -> None:
     observed: list[KubeError | None] = []
     async with bomb_server(Bomb.NONE) as server, client_of(server.url, memory_of()) as client:
         followed = RunningInformer(client)
@@ -179,8 +179,8 @@ async def test_a_cluster_that_loses_its_memory_while_nothing_is_requested_is_rea
 
 
 @pytest.mark.parametrize("bomb", [Bomb.HEAVY, Bomb.HALF_LIST])
-async def test_nothing_of_a_cluster_that_lost_its_memory_is_kept_until_it_is_read_again(bomb: Bomb) -> None:
-    """The one exceeds the limit by itself, the other one in the middle of a list; no garbage is collected."""
+async def test_evicted_cluster_keeps_no_objects_in_memory(bomb: Bomb) -> None:
+    """One cluster exceeds the limit by itself, the other in the middle of a list; garbage collection is off."""
     memory, texts = memory_of(caches=8 * MIB), list[str]()
     cached = CacheQuota(WORKLOAD_CLUSTER, shared=memory.caches)
     async with bomb_server(bomb) as server, AsyncExitStack() as stack:
@@ -218,10 +218,10 @@ async def line_of(transport: HttpTransport) -> None:
 
 
 @pytest.mark.parametrize("read", [body_of, line_of])
-async def test_the_largest_answer_that_is_being_read_is_given_up_when_others_need_the_memory(
+async def test_largest_response_being_read_is_aborted_when_memory_is_exhausted(
     read: Callable[[HttpTransport], Coroutine[Any, Any, None]],
 ) -> None:
-    """One answer of 3 MB does not end; another one of 2 MB does not fit beside it."""
+    """One response of 3 MB stalls; another one of 2 MB does not fit in the quota with it."""
     reads = memory_of(reads=4 * MIB).reads
     async with bomb_server(Bomb.STALL) as stalled, bomb_server(Bomb.LARGE_PAGES) as honest, AsyncExitStack() as stack:
         slow, quick = (transport_to(server.url, reads) for server in (stalled, honest))

@@ -29,7 +29,7 @@ STEADY = Backoff(first=SECOND, factor=2, limit=5 * MINUTE, jitter=0)
 
 
 class Recorder:
-    """Work that records when each key was run, and does what the test tells it to."""
+    """A reconciler that records when each key was run and returns the results that the test sets."""
 
     def __init__(self, clock: VirtualClock) -> None:
         self.clock = clock
@@ -58,7 +58,7 @@ class Recorder:
 
     @property
     def keys(self) -> list[str]:
-        """Return who was run, in order."""
+        """Return the keys that were run, in order."""
         return [key for key, _ in self.starts]
 
     @property
@@ -83,7 +83,7 @@ def a_queue(work: Recorder, **options: Any) -> WorkQueue[str]:
 
 
 @asynccontextmanager
-async def at_work(queue: WorkQueue[Any]) -> AsyncIterator[None]:
+async def running_queue(queue: WorkQueue[Any]) -> AsyncIterator[None]:
     async with asyncio.TaskGroup() as group:
         running = group.create_task(queue.run())
         await asyncio.sleep(0)  # noqa: TID251 - no time passes: the queue gets to start
@@ -93,27 +93,27 @@ async def at_work(queue: WorkQueue[Any]) -> AsyncIterator[None]:
             running.cancel()
 
 
-# As soon as possible, once.
+# Adding keys.
 
 
 async def test_an_added_key_is_run_at_once(queue: WorkQueue[str], work: Recorder) -> None:
-    async with at_work(queue):
+    async with running_queue(queue):
         queue.add("n1")
         await queue.wait_idle()
     assert work.starts == [("n1", timedelta())]
 
 
-async def test_what_is_added_before_the_queue_runs_is_not_lost(queue: WorkQueue[str], work: Recorder) -> None:
+async def test_keys_added_before_the_queue_runs_are_not_lost(queue: WorkQueue[str], work: Recorder) -> None:
     queue.add("n1")
     queue.add_at("n2", EPOCH + HOUR)
     await work.clock.sleep(2 * HOUR)
-    async with at_work(queue):
+    async with running_queue(queue):
         await queue.wait_idle()
     assert work.starts == [("n1", 2 * HOUR), ("n2", 2 * HOUR)]
 
 
 async def test_adds_before_a_run_starts_are_one_run(queue: WorkQueue[str], work: Recorder) -> None:
-    async with at_work(queue):
+    async with running_queue(queue):
         for _ in range(5):
             queue.add("n1")
         await queue.wait_idle()
@@ -122,7 +122,7 @@ async def test_adds_before_a_run_starts_are_one_run(queue: WorkQueue[str], work:
 
 async def test_adds_during_a_run_are_merged_into_one_further_run(queue: WorkQueue[str], work: Recorder) -> None:
     work.takes = 10 * SECOND
-    async with at_work(queue):
+    async with running_queue(queue):
         queue.add("n1")
         for _ in range(5):
             await work.clock.sleep(SECOND)
@@ -131,10 +131,10 @@ async def test_adds_during_a_run_are_merged_into_one_further_run(queue: WorkQueu
     assert work.starts == [("n1", timedelta()), ("n1", 10 * SECOND)]
 
 
-async def test_no_more_keys_run_at_once_than_there_are_workers(work: Recorder) -> None:
+async def test_at_most_one_key_per_worker_runs_at_once(work: Recorder) -> None:
     work.takes = MINUTE
     queue = a_queue(work, workers=2)
-    async with at_work(queue):
+    async with running_queue(queue):
         for number in range(5):
             queue.add(f"n{number}")
             await work.clock.sleep(SECOND)
@@ -152,22 +152,24 @@ async def test_a_key_that_always_adds_itself_does_not_starve_the_others(clock: V
             busy_queue.add("busy")
 
     busy_queue = WorkQueue(work, clock=clock, random=random.Random(7), workers=1)
-    async with at_work(busy_queue):
+    async with running_queue(busy_queue):
         for key in ("busy", "n1", "n2"):
             busy_queue.add(key)
         await busy_queue.wait_idle()
     assert runs[:4] == ["busy", "n1", "n2", "busy"]
 
 
-async def test_work_that_never_waits_leaves_the_loop_to_others(queue: WorkQueue[str], work: Recorder) -> None:
-    seen: list[int] = []
-    async with at_work(queue):
+async def test_reconciler_that_never_awaits_does_not_block_the_event_loop(
+    queue: WorkQueue[str], work: Recorder
+) -> None:
+    counts: list[int] = []
+    async with running_queue(queue):
         for number in range(1_000):
             queue.add(f"n{number}")
         while len(work.starts) < 1_000:
-            seen.append(len(work.starts))
+            counts.append(len(work.starts))
             await work.clock.sleep(timedelta())
-    assert len(seen) > 1_000 / 16
+    assert len(counts) > 1_000 / 16
 
 
 def test_a_queue_without_workers_is_refused() -> None:
@@ -175,28 +177,28 @@ def test_a_queue_without_workers_is_refused() -> None:
         a_queue(Recorder(VirtualClock()), workers=0)
 
 
-# At the exact instant.
+# Delayed keys.
 
 
-async def test_a_key_is_woken_at_the_exact_instant(queue: WorkQueue[str], work: Recorder) -> None:
+async def test_delayed_key_runs_at_its_exact_instant(queue: WorkQueue[str], work: Recorder) -> None:
     instant = timedelta(days=40, microseconds=1)
-    async with at_work(queue):
+    async with running_queue(queue):
         queue.add_at("n1", EPOCH + instant)
         await work.clock.sleep(50 * DAY)
     assert work.starts == [("n1", instant)]
 
 
-async def test_a_run_names_the_instant_of_the_next(queue: WorkQueue[str], work: Recorder) -> None:
+async def test_returned_instant_schedules_the_next_run(queue: WorkQueue[str], work: Recorder) -> None:
     work.returns("n1", EPOCH + HOUR, EPOCH + DAY, None)
-    async with at_work(queue):
+    async with running_queue(queue):
         queue.add("n1")
         await work.clock.sleep(2 * DAY)
     assert work.times == [timedelta(), HOUR, DAY]
 
 
 @pytest.mark.parametrize("hours", [(1, 2), (2, 1), (2, 1, 3)])
-async def test_the_earliest_pending_wake_wins(queue: WorkQueue[str], work: Recorder, hours: Sequence[int]) -> None:
-    async with at_work(queue):
+async def test_earliest_delayed_add_wins(queue: WorkQueue[str], work: Recorder, hours: Sequence[int]) -> None:
+    async with running_queue(queue):
         for hour in hours:
             queue.add_at("n1", EPOCH + hour * HOUR)
         await work.clock.sleep(DAY)
@@ -205,15 +207,15 @@ async def test_the_earliest_pending_wake_wins(queue: WorkQueue[str], work: Recor
 
 async def test_an_instant_in_the_past_means_now(queue: WorkQueue[str], work: Recorder) -> None:
     work.returns("n2", EPOCH - HOUR, None)
-    async with at_work(queue):
+    async with running_queue(queue):
         queue.add_at("n1", EPOCH - DAY)
         queue.add("n2")
         await queue.wait_idle()
     assert work.starts == [("n1", timedelta()), ("n2", timedelta()), ("n2", timedelta())]
 
 
-async def test_the_start_of_a_run_uses_up_the_pending_wake(queue: WorkQueue[str], work: Recorder) -> None:
-    async with at_work(queue):
+async def test_start_of_a_run_clears_the_delayed_add(queue: WorkQueue[str], work: Recorder) -> None:
+    async with running_queue(queue):
         queue.add_at("n1", EPOCH + HOUR)
         queue.add("n1")
         await work.clock.sleep(DAY)
@@ -221,12 +223,12 @@ async def test_the_start_of_a_run_uses_up_the_pending_wake(queue: WorkQueue[str]
 
 
 @pytest.mark.parametrize(("meanwhile", "result"), [(HOUR, DAY), (DAY, HOUR)])
-async def test_a_wake_set_during_a_run_counts_as_much_as_its_result(
+async def test_earlier_of_delayed_add_during_a_run_and_its_result_wins(
     queue: WorkQueue[str], work: Recorder, meanwhile: timedelta, result: timedelta
 ) -> None:
     work.takes = SECOND
     work.returns("n1", EPOCH + result)
-    async with at_work(queue):
+    async with running_queue(queue):
         queue.add("n1")
         await work.clock.sleep(SECOND / 2)
         queue.add_at("n1", EPOCH + meanwhile)
@@ -234,11 +236,9 @@ async def test_a_wake_set_during_a_run_counts_as_much_as_its_result(
     assert work.times == [timedelta(), HOUR]
 
 
-async def test_an_instant_that_comes_during_a_run_is_followed_by_another_run(
-    queue: WorkQueue[str], work: Recorder
-) -> None:
+async def test_delayed_add_due_during_a_run_causes_another_run(queue: WorkQueue[str], work: Recorder) -> None:
     work.takes = MINUTE
-    async with at_work(queue):
+    async with running_queue(queue):
         queue.add("n1")
         await work.clock.sleep(SECOND)
         queue.add_at("n1", EPOCH + 30 * SECOND)
@@ -246,10 +246,10 @@ async def test_an_instant_that_comes_during_a_run_is_followed_by_another_run(
     assert work.times == [timedelta(), MINUTE]
 
 
-async def test_cancel_drops_the_wake_but_not_a_key_that_is_due(work: Recorder) -> None:
+async def test_cancel_delayed_drops_the_delayed_add_but_not_a_queued_key(work: Recorder) -> None:
     queue = a_queue(work, workers=1)
     work.takes = MINUTE
-    async with at_work(queue):
+    async with running_queue(queue):
         queue.add_at("asleep", EPOCH + HOUR)
         queue.add("first")
         queue.add("second")
@@ -259,58 +259,58 @@ async def test_cancel_drops_the_wake_but_not_a_key_that_is_due(work: Recorder) -
     assert work.keys == ["first", "second"]
 
 
-async def test_thousands_of_keys_may_wake_at_the_same_instant(queue: WorkQueue[str], work: Recorder) -> None:
-    async with at_work(queue):
+async def test_thousands_of_keys_can_be_due_at_the_same_instant(queue: WorkQueue[str], work: Recorder) -> None:
+    async with running_queue(queue):
         for number in range(3_000):
             queue.add_at(f"n{number}", EPOCH + HOUR)
         await work.clock.sleep(DAY)
     assert work.starts == [(f"n{number}", HOUR) for number in range(3_000)]
 
 
-# The wall clock may be set, and lengths of time do not care.
+# Changes of the wall clock.
 
 
-async def test_whoever_waits_looks_again_when_the_wall_clock_is_set_back(clock: VirtualClock) -> None:
-    looks: list[tuple[str, float]] = []
+async def test_delayed_keys_run_again_when_the_wall_clock_is_set_back(clock: VirtualClock) -> None:
+    runs: list[tuple[str, float]] = []
 
     async def work(key: str) -> datetime | None:
-        looks.append((key, clock.monotonic()))
+        runs.append((key, clock.monotonic()))
         return EPOCH + 10 * HOUR if clock.now() < EPOCH + 10 * HOUR else None
 
     queue = WorkQueue(work, clock=clock, random=random.Random(7))
-    async with at_work(queue):
+    async with running_queue(queue):
         queue.add_at("n1", EPOCH + 10 * HOUR)
         queue.add_at("n2", EPOCH + 11 * HOUR)
         await clock.sleep(MINUTE)
         clock.move_wall_clock(-9 * HOUR)
         await clock.sleep(DAY)
-    then = 19 * HOUR.total_seconds()
-    assert looks == [("n1", 60), ("n2", 60), ("n1", then), ("n2", then)]
+    second_run = 19 * HOUR.total_seconds()
+    assert runs == [("n1", 60), ("n2", 60), ("n1", second_run), ("n2", second_run)]
 
 
-@pytest.mark.parametrize(("set_by", "wakes_after"), [(9 * HOUR, HOUR), (DAY, MINUTE)])
-async def test_wakes_follow_the_wall_clock_when_it_is_set_forward(
-    clock: VirtualClock, set_by: timedelta, wakes_after: timedelta
+@pytest.mark.parametrize(("set_by", "runs_after"), [(9 * HOUR, HOUR), (DAY, MINUTE)])
+async def test_delayed_adds_follow_the_wall_clock_when_it_is_set_forward(
+    clock: VirtualClock, set_by: timedelta, runs_after: timedelta
 ) -> None:
-    woken: asyncio.Future[float] = asyncio.get_running_loop().create_future()
+    ran_at: asyncio.Future[float] = asyncio.get_running_loop().create_future()
 
     async def work(_: str) -> None:
-        woken.set_result(clock.monotonic())
+        ran_at.set_result(clock.monotonic())
 
     queue = WorkQueue(work, clock=clock, random=random.Random(7))
-    async with at_work(queue):
+    async with running_queue(queue):
         queue.add_at("n1", EPOCH + 10 * HOUR)
         await clock.sleep(MINUTE)
         clock.move_wall_clock(set_by)
-        assert await woken == wakes_after.total_seconds()
+        assert await ran_at == runs_after.total_seconds()
 
 
 @pytest.mark.parametrize("set_by", [-DAY, DAY])
-async def test_a_backoff_does_not_care_about_the_wall_clock(
+async def test_backoff_does_not_depend_on_the_wall_clock(
     queue: WorkQueue[str], work: Recorder, set_by: timedelta
 ) -> None:
     work.returns("n1", a_refusal(), None)
-    async with at_work(queue):
+    async with running_queue(queue):
         queue.add("n1")
         await queue.wait_idle()
         work.clock.move_wall_clock(set_by)
@@ -321,9 +321,9 @@ async def test_a_backoff_does_not_care_about_the_wall_clock(
 # Failures back off.
 
 
-async def test_failures_in_a_row_are_tried_again_ever_more_slowly(queue: WorkQueue[str], work: Recorder) -> None:
+async def test_consecutive_failures_are_retried_with_exponential_backoff(queue: WorkQueue[str], work: Recorder) -> None:
     work.always("n1", a_refusal())
-    async with at_work(queue):
+    async with running_queue(queue):
         queue.add("n1")
         await work.clock.sleep(20 * MINUTE)
     waits = [after - before for before, after in zip(work.times, work.times[1:], strict=False)]
@@ -332,7 +332,7 @@ async def test_failures_in_a_row_are_tried_again_ever_more_slowly(queue: WorkQue
 
 async def test_a_success_resets_the_backoff(queue: WorkQueue[str], work: Recorder) -> None:
     work.returns("n1", a_refusal(), a_refusal(), None, a_refusal(), None)
-    async with at_work(queue):
+    async with running_queue(queue):
         queue.add("n1")
         await work.clock.sleep(MINUTE)
         queue.add("n1")
@@ -342,17 +342,17 @@ async def test_a_success_resets_the_backoff(queue: WorkQueue[str], work: Recorde
 
 async def test_one_failing_key_does_not_hold_up_the_others(queue: WorkQueue[str], work: Recorder) -> None:
     work.always("n1", ZeroDivisionError())
-    async with at_work(queue):
+    async with running_queue(queue):
         queue.add("n1")
         queue.add("n2")
         await queue.wait_idle()
     assert work.starts == [("n1", timedelta()), ("n2", timedelta())]
 
 
-async def test_a_server_that_asks_for_patience_gets_it(queue: WorkQueue[str], work: Recorder) -> None:
+async def test_retry_after_delays_the_next_attempt(queue: WorkQueue[str], work: Recorder) -> None:
     """Not even events shorten the wait that the server asked for."""
     work.returns("n1", a_refusal(retry_after=MINUTE), None)
-    async with at_work(queue):
+    async with running_queue(queue):
         queue.add("n1")
         await queue.wait_idle()
         for _ in range(90):
@@ -362,45 +362,43 @@ async def test_a_server_that_asks_for_patience_gets_it(queue: WorkQueue[str], wo
     assert work.times == [timedelta(), MINUTE]
 
 
-async def test_a_server_that_asks_for_less_than_the_backoff_does_not_shorten_it(
-    queue: WorkQueue[str], work: Recorder
-) -> None:
+async def test_retry_after_shorter_than_the_backoff_does_not_shorten_it(queue: WorkQueue[str], work: Recorder) -> None:
     work.returns("n1", a_refusal(retry_after=SECOND / 10), None)
-    async with at_work(queue):
+    async with running_queue(queue):
         queue.add("n1")
         await work.clock.sleep(HOUR)
     assert work.times == [timedelta(), SECOND]
 
 
-async def test_the_longest_wait_asked_for_by_a_group_of_errors_counts(queue: WorkQueue[str], work: Recorder) -> None:
+async def test_longest_retry_after_of_an_exception_group_applies(queue: WorkQueue[str], work: Recorder) -> None:
     refusals = [a_refusal(retry_after=MINUTE), a_refusal(), a_refusal(retry_after=HOUR)]
     work.returns("n1", ExceptionGroup("evicting", [refusals[0], ExceptionGroup("more", refusals[1:])]), None)
-    async with at_work(queue):
+    async with running_queue(queue):
         queue.add("n1")
         await work.clock.sleep(DAY)
     assert work.times == [timedelta(), HOUR]
 
 
-async def test_an_event_cuts_a_long_backoff_short_but_never_below_the_patience(
+async def test_add_shortens_a_long_backoff_to_max_wait_after_event(
     work: Recorder,
 ) -> None:
     queue = a_queue(work, backoff=Backoff(first=HOUR, limit=HOUR, jitter=0), max_wait_after_event=10 * SECOND)
     work.returns("n1", a_refusal(), a_refusal(), None)
-    async with at_work(queue):
+    async with running_queue(queue):
         queue.add("n1")
         await work.clock.sleep(SECOND)
-        queue.add("n1")  # too soon: runs ten seconds after the failure
+        queue.add("n1")  # runs ten seconds after the failure
         await work.clock.sleep(10 * MINUTE)
-        queue.add("n1")  # patient enough: runs at once
+        queue.add("n1")  # later than that: runs at once
         await work.clock.sleep(DAY)
     assert work.times == [timedelta(), 10 * SECOND, 10 * MINUTE + SECOND]
 
 
-async def test_an_event_during_a_failing_run_does_not_defeat_the_backoff(work: Recorder) -> None:
+async def test_add_during_a_failing_run_does_not_bypass_the_backoff(work: Recorder) -> None:
     queue = a_queue(work, backoff=Backoff(first=HOUR, limit=HOUR, jitter=0), max_wait_after_event=10 * SECOND)
     work.takes = SECOND
     work.returns("n1", a_refusal(), None)
-    async with at_work(queue):
+    async with running_queue(queue):
         queue.add("n1")
         await work.clock.sleep(SECOND / 2)
         queue.add("n1")
@@ -408,9 +406,9 @@ async def test_an_event_during_a_failing_run_does_not_defeat_the_backoff(work: R
     assert work.times == [timedelta(), 11 * SECOND]
 
 
-async def test_a_wake_during_a_backoff_does_not_defeat_it(queue: WorkQueue[str], work: Recorder) -> None:
+async def test_delayed_add_during_a_backoff_does_not_bypass_it(queue: WorkQueue[str], work: Recorder) -> None:
     work.returns("n1", a_refusal(), None)
-    async with at_work(queue):
+    async with running_queue(queue):
         queue.add("n1")
         await queue.wait_idle()
         queue.add_at("n1", EPOCH + SECOND / 4)
@@ -418,46 +416,44 @@ async def test_a_wake_during_a_backoff_does_not_defeat_it(queue: WorkQueue[str],
     assert work.times == [timedelta(), SECOND]
 
 
-async def test_a_storm_of_events_does_not_make_a_failing_key_run_hot(queue: WorkQueue[str], work: Recorder) -> None:
+async def test_many_adds_do_not_bypass_the_backoff_of_a_failing_key(queue: WorkQueue[str], work: Recorder) -> None:
     work.always("n1", a_refusal())
-    async with at_work(queue):
+    async with running_queue(queue):
         for _ in range(10 * 600):
             queue.add("n1")
             await work.clock.sleep(SECOND / 10)
     assert 60 <= len(work.starts) <= 64  # ten minutes: four quick tries, then one in ten seconds
 
 
-async def test_work_whose_own_work_was_cancelled_has_failed_like_any_other(
-    queue: WorkQueue[str], work: Recorder
-) -> None:
-    """A CancelledError that nobody sent to the run itself must not lose the key."""
+async def test_cancelled_error_raised_by_a_run_is_a_failure_with_backoff(queue: WorkQueue[str], work: Recorder) -> None:
+    """A CancelledError that was not sent to the run itself must not lose the key."""
     work.returns("n1", asyncio.CancelledError(), None)
-    async with at_work(queue):
+    async with running_queue(queue):
         queue.add("n1")
         await work.clock.sleep(MINUTE)
     assert work.times == [timedelta(), SECOND]
 
 
-async def test_an_instant_without_a_time_zone_is_a_failure_and_not_the_end(
+async def test_naive_datetime_as_result_is_a_failure_with_backoff(
     queue: WorkQueue[str], work: Recorder, caplog: pytest.LogCaptureFixture
 ) -> None:
     work.returns("n1", (EPOCH + HOUR).replace(tzinfo=None), None)
-    async with at_work(queue):
+    async with running_queue(queue):
         queue.add("n1")
         await work.clock.sleep(MINUTE)
     assert work.times == [timedelta(), SECOND]
     assert "return an aware datetime" in caplog.text
 
 
-# What the log tells.
+# Logging.
 
 
-async def test_an_expected_failure_is_one_line_with_key_attempt_and_next_try(
+async def test_expected_failure_is_logged_in_one_line_with_key_attempt_and_next_try(
     queue: WorkQueue[str], work: Recorder, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
     work.returns("n1", a_refusal("evicting shop/cart-0: no"), a_refusal("evicting shop/cart-0: no"), None)
-    async with at_work(queue):
+    async with running_queue(queue):
         queue.add("n1")
         await work.clock.sleep(MINUTE)
     assert [record.getMessage() for record in caplog.records] == [
@@ -469,22 +465,22 @@ async def test_an_expected_failure_is_one_line_with_key_attempt_and_next_try(
     assert not any(record.exc_info for record in caplog.records)
 
 
-async def test_an_expected_failure_has_its_traceback_when_debugging(
+async def test_expected_failure_has_a_traceback_at_debug_level(
     queue: WorkQueue[str], work: Recorder, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG, logger="haulout.kube.workqueue")
     work.returns("n1", a_refusal())
-    async with at_work(queue):
+    async with running_queue(queue):
         queue.add("n1")
         await queue.wait_idle()
     assert caplog.records[0].exc_info
 
 
-async def test_an_unexpected_failure_is_an_error_with_its_traceback(
+async def test_unexpected_failure_is_logged_as_error_with_a_traceback(
     queue: WorkQueue[str], work: Recorder, caplog: pytest.LogCaptureFixture
 ) -> None:
     work.returns("n1", ZeroDivisionError("division by zero"))
-    async with at_work(queue):
+    async with running_queue(queue):
         queue.add("n1")
         await queue.wait_idle()
     assert caplog.records[0].levelname == "ERROR"
@@ -492,11 +488,11 @@ async def test_an_unexpected_failure_is_an_error_with_its_traceback(
     assert "next try in 1s: ZeroDivisionError('division by zero')" in caplog.text
 
 
-async def test_a_group_of_errors_is_told_by_its_members(
+async def test_exception_group_is_logged_with_its_member_messages(
     queue: WorkQueue[str], work: Recorder, caplog: pytest.LogCaptureFixture
 ) -> None:
     work.returns("n1", ExceptionGroup("x", [a_refusal("one"), Unreachable("two", sent=False)]))
-    async with at_work(queue):
+    async with running_queue(queue):
         queue.add("n1")
         await queue.wait_idle()
     assert caplog.records[0].levelname == "WARNING"
@@ -508,7 +504,7 @@ async def test_a_group_of_errors_is_told_by_its_members(
 
 async def test_a_forgotten_key_has_nothing_pending(work: Recorder) -> None:
     queue = a_queue(work, workers=1)
-    async with at_work(queue):
+    async with running_queue(queue):
         queue.add("due")
         queue.add_at("asleep", EPOCH + HOUR)
         for key in ("due", "asleep", "unknown"):
@@ -518,11 +514,11 @@ async def test_a_forgotten_key_has_nothing_pending(work: Recorder) -> None:
     assert work.starts == []
 
 
-async def test_a_forgotten_key_is_not_tried_again_and_starts_afresh(
+async def test_forgotten_key_is_not_retried_and_its_backoff_is_reset(
     queue: WorkQueue[str], work: Recorder, caplog: pytest.LogCaptureFixture
 ) -> None:
     work.returns("n1", a_refusal(), a_refusal(), a_refusal(), None)
-    async with at_work(queue):
+    async with running_queue(queue):
         queue.add("n1")
         await work.clock.sleep(2 * SECOND)
         queue.forget("n1")
@@ -531,16 +527,18 @@ async def test_a_forgotten_key_is_not_tried_again_and_starts_afresh(
         queue.add("n1")
         await work.clock.sleep(HOUR)
     assert work.times[2:] == [62 * SECOND, 63 * SECOND]
-    assert {record.name for record in caplog.records} == {"haulout.kube.workqueue"}  # no timer rang for nobody
+    assert {record.name for record in caplog.records} == {
+        "haulout.kube.workqueue"
+    }  # no timer fired for a forgotten key
 
 
 @pytest.mark.parametrize("result", [EPOCH + HOUR, EPOCH - HOUR, TooManyRequests("no", code=429)])
-async def test_what_a_run_of_a_forgotten_key_returns_is_ignored(
+async def test_result_of_a_forgotten_keys_run_is_ignored(
     queue: WorkQueue[str], work: Recorder, result: datetime | Exception
 ) -> None:
     work.takes = SECOND
     work.returns("n1", result)
-    async with at_work(queue):
+    async with running_queue(queue):
         queue.add("n1")
         await work.clock.sleep(SECOND / 2)
         queue.add("n1")
@@ -556,7 +554,7 @@ async def test_a_key_forgotten_and_added_during_its_run_runs_once_more_after_it(
     """An object deleted and created again under the same name is still worked on by one run at a time."""
     work.takes = SECOND
     work.returns("n1", result)
-    async with at_work(queue):
+    async with running_queue(queue):
         queue.add("n1")
         await work.clock.sleep(SECOND / 2)
         queue.forget("n1")
@@ -565,9 +563,9 @@ async def test_a_key_forgotten_and_added_during_its_run_runs_once_more_after_it(
     assert work.times == [timedelta(), SECOND]
 
 
-async def test_a_key_that_was_seen_once_leaves_no_trace(clock: VirtualClock) -> None:
+async def test_queue_keeps_no_reference_to_completed_keys(clock: VirtualClock) -> None:
     class Key:
-        """Something a weak reference can follow."""
+        """A key that can be weakly referenced."""
 
     async def work(_: Key) -> datetime | None:
         return next(results)
@@ -576,7 +574,7 @@ async def test_a_key_that_was_seen_once_leaves_no_trace(clock: VirtualClock) -> 
     queue = WorkQueue(work, clock=clock, random=random.Random(7))
     key = Key()
     trace = weakref.ref(key)
-    async with at_work(queue):
+    async with running_queue(queue):
         queue.add(key)
         await clock.sleep(DAY)
         queue.add_at(key, EPOCH + 2 * DAY)
@@ -593,27 +591,27 @@ async def test_a_key_that_was_seen_once_leaves_no_trace(clock: VirtualClock) -> 
 
 
 async def test_cancelling_the_queue_cancels_the_work_and_waits_for_it(clock: VirtualClock) -> None:
-    story: list[str] = []
+    cleanups: list[str] = []
 
     async def work(key: str) -> None:
         try:
             await clock.sleep(DAY)
         finally:
             await clock.sleep(5 * SECOND)
-            story.append(f"{key} put away at {clock.monotonic():g}")
+            cleanups.append(f"{key} put away at {clock.monotonic():g}")
 
     queue = WorkQueue(work, clock=clock, random=random.Random(7))
-    async with at_work(queue):
+    async with running_queue(queue):
         queue.add("n1")
         queue.add("n2")
         await clock.sleep(SECOND)
-    assert sorted(story) == ["n1 put away at 6", "n2 put away at 6"]
+    assert sorted(cleanups) == ["n1 put away at 6", "n2 put away at 6"]
 
 
 async def test_no_run_starts_while_the_queue_stops(work: Recorder) -> None:
     queue = a_queue(work, workers=1)
     work.takes = MINUTE
-    async with at_work(queue):
+    async with running_queue(queue):
         queue.add("n1")
         queue.add("n2")
         await work.clock.sleep(SECOND)
@@ -622,10 +620,10 @@ async def test_no_run_starts_while_the_queue_stops(work: Recorder) -> None:
     assert work.keys == ["n1"]
 
 
-async def test_what_was_due_cut_short_or_backing_off_is_run_when_the_queue_runs_again(work: Recorder) -> None:
+async def test_queued_interrupted_and_failing_keys_run_when_the_queue_runs_again(work: Recorder) -> None:
     queue = a_queue(work, workers=1)
     work.returns("failing", a_refusal(), None)
-    async with at_work(queue):
+    async with running_queue(queue):
         queue.add("failing")
         await queue.wait_idle()
         work.takes = MINUTE
@@ -633,7 +631,7 @@ async def test_what_was_due_cut_short_or_backing_off_is_run_when_the_queue_runs_
         await work.clock.sleep(timedelta())
         queue.add("due")
         queue.add_at("asleep", EPOCH + HOUR)
-    async with at_work(queue):
+    async with running_queue(queue):
         await work.clock.sleep(DAY)
     assert sorted(key for key, _ in work.ends) == ["asleep", "cut short", "due", "failing", "failing"]
 
@@ -645,16 +643,14 @@ async def test_a_run_cancelled_before_its_first_step_is_not_lost(queue: WorkQueu
         running.cancel()
         queue.add("n1")
     assert work.starts == []
-    async with at_work(queue):
+    async with running_queue(queue):
         await queue.wait_idle()
     assert work.keys == ["n1"]
 
 
-async def test_a_key_forgotten_during_the_run_that_was_cut_short_stays_forgotten(
-    queue: WorkQueue[str], work: Recorder
-) -> None:
+async def test_key_forgotten_during_an_interrupted_run_stays_forgotten(queue: WorkQueue[str], work: Recorder) -> None:
     work.takes = MINUTE
-    async with at_work(queue):
+    async with running_queue(queue):
         queue.add("n1")
         await work.clock.sleep(SECOND)
         queue.forget("n1")
@@ -663,7 +659,7 @@ async def test_a_key_forgotten_during_the_run_that_was_cut_short_stays_forgotten
 
 async def test_a_stopped_queue_leaves_no_timers(queue: WorkQueue[str], work: Recorder) -> None:
     work.always("n1", a_refusal())
-    async with at_work(queue):
+    async with running_queue(queue):
         queue.add("n1")
         queue.add_at("n2", EPOCH + HOUR)
         await queue.wait_idle()
@@ -674,19 +670,19 @@ async def test_a_stopped_queue_leaves_no_timers(queue: WorkQueue[str], work: Rec
 
 
 async def test_a_queue_does_not_run_twice_at_once(queue: WorkQueue[str]) -> None:
-    async with at_work(queue):
+    async with running_queue(queue):
         with pytest.raises(RuntimeError, match="queue nodes: it is already running"):
             await queue.run()
 
 
-# What it tells about itself.
+# Statistics.
 
 
-async def test_stats_tell_what_the_queue_holds_and_has_done(work: Recorder) -> None:
+async def test_stats_count_waiting_running_delayed_succeeded_and_failed_keys(work: Recorder) -> None:
     queue = a_queue(work, workers=1)
     work.takes = 10 * SECOND
     work.returns("n0", a_refusal())
-    async with at_work(queue):
+    async with running_queue(queue):
         for key in ("n0", "n1", "n2", "n3"):
             queue.add(key)
         queue.add_at("n9", EPOCH + DAY)
@@ -706,10 +702,10 @@ async def test_stats_tell_what_the_queue_holds_and_has_done(work: Recorder) -> N
         )
 
 
-async def test_the_worst_lag_counts_those_that_still_wait_and_is_forgotten_in_time(work: Recorder) -> None:
+async def test_max_lag_includes_waiting_keys_and_expires(work: Recorder) -> None:
     queue = a_queue(work, workers=1)
     work.takes = 10 * SECOND
-    async with at_work(queue):
+    async with running_queue(queue):
         queue.add("n1")
         queue.add("n2")
         await work.clock.sleep(5 * SECOND)
@@ -720,29 +716,31 @@ async def test_the_worst_lag_counts_those_that_still_wait_and_is_forgotten_in_ti
         assert queue.max_lag() == timedelta()
 
 
-async def test_an_observer_sees_each_run_with_its_lag_length_and_outcome(work: Recorder) -> None:
-    seen: list[CompletedRun[str]] = []
-    queue = a_queue(work, workers=1, on_completed=seen.append)
+async def test_on_completed_receives_each_run_with_lag_duration_and_error(work: Recorder) -> None:
+    runs: list[CompletedRun[str]] = []
+    queue = a_queue(work, workers=1, on_completed=runs.append)
     work.takes = 2 * SECOND
     refusal = a_refusal()
     work.returns("n2", refusal, None)
-    async with at_work(queue):
+    async with running_queue(queue):
         queue.add("n1")
         queue.add("n2")
         await work.clock.sleep(MINUTE)
-    assert seen == [
+    assert runs == [
         CompletedRun(key="n1", lag=timedelta(), took=2 * SECOND, attempt=1, error=None),
         CompletedRun(key="n2", lag=2 * SECOND, took=2 * SECOND, attempt=1, error=refusal),
         CompletedRun(key="n2", lag=timedelta(), took=2 * SECOND, attempt=2, error=None),
     ]
 
 
-async def test_an_observer_that_raises_does_not_end_the_queue(work: Recorder, caplog: pytest.LogCaptureFixture) -> None:
+async def test_failing_on_completed_callback_does_not_end_the_queue(
+    work: Recorder, caplog: pytest.LogCaptureFixture
+) -> None:
     def observe(run: CompletedRun[str]) -> None:
         raise ValueError(f"no such metric: {run.key}")
 
     queue = a_queue(work, on_completed=observe)
-    async with at_work(queue):
+    async with running_queue(queue):
         queue.add("n1")
         await queue.wait_idle()
         queue.add("n2")
@@ -755,7 +753,7 @@ async def test_an_observer_that_raises_does_not_end_the_queue(work: Recorder, ca
 
 
 class AlarmCountingClock(VirtualClock):
-    """Tells how many alarms are pending at once, at most."""
+    """Counts how many alarms are pending at once, at most."""
 
     most = 0
 
@@ -768,7 +766,7 @@ class AlarmCountingClock(VirtualClock):
         return alarm
 
 
-async def test_one_alarm_serves_fifteen_thousand_sleepers_and_a_storm_of_events() -> None:
+async def test_queue_with_fifteen_thousand_delayed_keys_uses_one_alarm() -> None:
     clock = AlarmCountingClock()
     chance = random.Random(7)
     runs: Counter[int] = Counter()
@@ -778,7 +776,7 @@ async def test_one_alarm_serves_fifteen_thousand_sleepers_and_a_storm_of_events(
         return clock.now() + timedelta(hours=chance.random())
 
     queue = WorkQueue(work, clock=clock, random=chance)
-    async with at_work(queue):
+    async with running_queue(queue):
         for number in range(15_000):
             queue.add_at(number, EPOCH + timedelta(hours=chance.random()))
         assert queue.stats().delayed == 15_000
@@ -790,11 +788,9 @@ async def test_one_alarm_serves_fifteen_thousand_sleepers_and_a_storm_of_events(
     assert clock.most == 1
 
 
-async def test_a_key_run_by_events_again_and_again_does_not_pile_up_wakes(
-    queue: WorkQueue[str], work: Recorder
-) -> None:
+async def test_repeated_runs_of_a_key_do_not_grow_the_delay_heap(queue: WorkQueue[str], work: Recorder) -> None:
     work.results["n1"] = (EPOCH + DAY + number * SECOND for number in count())
-    async with at_work(queue):
+    async with running_queue(queue):
         queue.add_at("n2", EPOCH + HOUR)
         for _ in range(5_000):
             queue.add("n1")
@@ -803,30 +799,30 @@ async def test_a_key_run_by_events_again_and_again_does_not_pile_up_wakes(
         assert len(queue._delayed._heap) < 100
 
 
-class LookedUpKey:
+class CountingKey:
     """Counts how often any of them is looked up."""
 
     lookups = 0
 
     def __hash__(self) -> int:
-        LookedUpKey.lookups += 1
+        CountingKey.lookups += 1
         return id(self)
 
 
-async def test_a_run_costs_no_more_if_many_keys_name_the_same_instant_again_and_again(clock: VirtualClock) -> None:
-    async def work(_key: LookedUpKey) -> datetime:
+async def test_cost_of_a_run_does_not_grow_with_keys_due_at_the_same_instant(clock: VirtualClock) -> None:
+    async def work(_key: CountingKey) -> datetime:
         return EPOCH + DAY
 
     chance = random.Random(7)
-    keys = [LookedUpKey() for _ in range(200)]
+    keys = [CountingKey() for _ in range(200)]
     queue = WorkQueue(work, clock=clock, random=chance)
-    LookedUpKey.lookups = 0
-    async with at_work(queue):
+    CountingKey.lookups = 0
+    async with running_queue(queue):
         for _ in range(20):
             for key in chance.sample(keys, len(keys)):
                 queue.add(key)
             await queue.wait_idle()
-    assert LookedUpKey.lookups / (20 * len(keys)) < 50
+    assert CountingKey.lookups / (20 * len(keys)) < 50
 
 
 # Against models.
@@ -854,11 +850,11 @@ STEPS = st.lists(
 )
 RESULTS = st.fixed_dictionaries(
     {key: st.lists(st.none() | st.integers(0, 5), max_size=10) for key in "abc"}
-)  # how many seconds later to look again
+)  # seconds until the next run
 
 
 def modelled_runs(steps: Sequence[Step], results: dict[str, list[int | None]]) -> list[tuple[str, float]]:
-    """Return who runs when if work takes no time, as simply as can be said."""
+    """Return which key runs when, if runs take no time: a model as simple as possible."""
     runs: list[tuple[str, float]] = []
     wakes: dict[str, float] = {}
     left = {key: list(delays) for key, delays in results.items()}
@@ -896,7 +892,7 @@ def modelled_runs(steps: Sequence[Step], results: dict[str, list[int | None]]) -
 
 
 @given(steps=STEPS, results=RESULTS)
-def test_keys_run_exactly_when_a_simple_model_says(steps: list[Step], results: dict[str, list[int | None]]) -> None:
+def test_keys_run_exactly_as_in_a_simple_model(steps: list[Step], results: dict[str, list[int | None]]) -> None:
     async def main() -> list[tuple[str, float]]:
         clock = VirtualClock()
         runs: list[tuple[str, float]] = []
@@ -909,7 +905,7 @@ def test_keys_run_exactly_when_a_simple_model_says(steps: list[Step], results: d
             return None if delay is None else EPOCH + (int(now) + delay) * SECOND
 
         queue = WorkQueue(work, clock=clock, random=random.Random(7))
-        async with at_work(queue):
+        async with running_queue(queue):
             await clock.sleep(SECOND / 2)
             for step in steps:
                 await clock.sleep(step.pause * SECOND)
@@ -922,7 +918,7 @@ def test_keys_run_exactly_when_a_simple_model_says(steps: list[Step], results: d
         return runs
 
     def in_order(runs: list[tuple[str, float]]) -> list[tuple[float, str]]:
-        return sorted((now, key) for key, now in runs)  # who of those due at the same instant is first is open
+        return sorted((now, key) for key, now in runs)  # the order of keys due at the same instant is not defined
 
     assert in_order(run_virtual(main())) == in_order(modelled_runs(steps, results))
 
@@ -933,7 +929,7 @@ def test_keys_run_exactly_when_a_simple_model_says(steps: list[Step], results: d
     failures=st.lists(st.booleans(), max_size=30),
     workers=st.integers(1, 4),
 )
-def test_whatever_happens_runs_never_overlap_and_no_add_is_lost(
+def test_runs_of_a_key_never_overlap_and_no_add_is_lost(
     adds: list[tuple[str, int]], lengths: list[int], failures: list[bool], workers: int
 ) -> None:
     moments = count()
@@ -959,7 +955,7 @@ def test_whatever_happens_runs_never_overlap_and_no_add_is_lost(
                 raise Unreachable("no answer", sent=True)
 
         queue = WorkQueue(work, clock=clock, random=random.Random(7), workers=workers)
-        async with at_work(queue):
+        async with running_queue(queue):
             for key, pause in adds:
                 queue.add(key)
                 added[key].append(next(moments))
@@ -978,7 +974,7 @@ def test_whatever_happens_runs_never_overlap_and_no_add_is_lost(
         assert len(started[key]) <= len(added[key]) + sum(failures)
 
 
-async def test_keys_that_follow_each_other_share_a_task(clock: VirtualClock) -> None:
+async def test_consecutive_keys_share_a_worker_task(clock: VirtualClock) -> None:
     tasks: set[object] = set()
 
     async def work(_: str) -> None:
@@ -986,16 +982,16 @@ async def test_keys_that_follow_each_other_share_a_task(clock: VirtualClock) -> 
         await clock.sleep(SECOND)
 
     queue = WorkQueue(work, clock=clock, random=random.Random(7))
-    async with at_work(queue):
+    async with running_queue(queue):
         for number in range(10):
             queue.add(f"n{number}")
             await queue.wait_idle()
     assert len(tasks) == 1
 
 
-async def test_a_queue_that_ended_while_its_tasks_rested_runs_again(queue: WorkQueue[str], work: Recorder) -> None:
+async def test_queue_stopped_while_its_workers_are_idle_runs_again(queue: WorkQueue[str], work: Recorder) -> None:
     for key in ("n1", "n2"):
-        async with at_work(queue):
+        async with running_queue(queue):
             queue.add(key)
             await queue.wait_idle()
             await work.clock.sleep(SECOND)

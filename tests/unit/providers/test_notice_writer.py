@@ -1,4 +1,4 @@
-"""The inbox, where the kind of object is missing."""
+"""The notice writer on a cluster without the CRD."""
 
 from datetime import UTC, datetime
 
@@ -11,7 +11,7 @@ from haulout.providers.notice_writer import NoticeWriter
 from support.clusters.backends import SandboxBackend
 
 
-async def test_without_the_definition_a_report_is_an_error_and_not_waited_for_in_silence(clock: Clock) -> None:
+async def test_writing_a_report_without_the_crd_raises_not_found(clock: Clock) -> None:
     inbox = NoticeWriter(await SandboxBackend(clock).client())
     with pytest.raises(NotFound):
         await inbox.write(

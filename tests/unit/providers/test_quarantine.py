@@ -1,4 +1,4 @@
-"""Messages that make no sense are counted and shown, and forgotten after a while."""
+"""Unreadable messages are counted and shown, and expire."""
 
 from datetime import timedelta
 
@@ -8,7 +8,7 @@ from haulout.core.clock import Clock
 from haulout.providers.quarantine import Quarantine, excerpt_of
 
 
-async def test_what_is_put_aside_is_shown_for_an_hour_and_counted_for_ever(clock: Clock) -> None:
+async def test_quarantined_message_is_shown_for_an_hour_and_counted_permanently(clock: Clock) -> None:
     quarantine = Quarantine("oci", clock)
     quarantine.add(where="offset 7", why="expected JSON", what=b"\x00")
     assert quarantine.problems() == ("oci: 1 message could not be read, the latest at offset 7: expected JSON",)
@@ -19,14 +19,14 @@ async def test_what_is_put_aside_is_shown_for_an_hour_and_counted_for_ever(clock
     assert quarantine.count == 2
 
 
-async def test_the_same_message_again_is_not_counted_again(clock: Clock) -> None:
+async def test_repeated_message_is_counted_once(clock: Clock) -> None:
     quarantine = Quarantine("oci", clock)
     for _ in range(3):
         quarantine.add(where="offset 7", why="expected JSON", what="nonsense")
     assert quarantine.count == 1
 
 
-async def test_many_messages_that_come_again_and_again_are_counted_and_logged_once(
+async def test_many_repeated_messages_are_counted_and_logged_once(
     clock: Clock, caplog: pytest.LogCaptureFixture
 ) -> None:
     quarantine = Quarantine("aws", clock)
@@ -38,7 +38,7 @@ async def test_many_messages_that_come_again_and_again_are_counted_and_logged_on
     assert len(caplog.records) == 20
 
 
-async def test_a_message_that_keeps_coming_is_shown_for_as_long_as_it_does(clock: Clock) -> None:
+async def test_repeated_message_is_shown_while_it_repeats(clock: Clock) -> None:
     quarantine = Quarantine("aws", clock)
     for _ in range(3):
         quarantine.add(where="message 7", why="expected JSON", what="nonsense")
@@ -46,6 +46,6 @@ async def test_a_message_that_keeps_coming_is_shown_for_as_long_as_it_does(clock
     assert quarantine.problems() == ("aws: 1 message could not be read, the latest at message 7: expected JSON",)
 
 
-def test_what_is_kept_of_a_message_is_short_and_in_one_line() -> None:
+def test_excerpt_of_a_message_is_short_and_one_line() -> None:
     assert excerpt_of("a\nb\x1b[31m") == "a b [31m"
     assert len(excerpt_of("x" * 100_000)) < 400

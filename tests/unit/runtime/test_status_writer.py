@@ -12,7 +12,7 @@ MOMENT = timedelta(milliseconds=100)
 
 
 def after(writer: StatusWriter[str], others: int) -> timedelta:
-    """Write the status of one maintenance, then those of others; return how long the first has to wait."""
+    """Record the write of one status, then those of others; return the delay of the first."""
     for name in ("it", *(f"other-{number}" for number in range(others))):
         writer.record_write(name)
     return writer.delay("it")

@@ -1,4 +1,4 @@
-"""Agents as they are packaged: off by default, the same from all packages, and with little that they may do."""
+"""Packaging of agents: off by default, the same in all packages, and with few permissions."""
 
 import shutil
 from collections.abc import Mapping
@@ -28,7 +28,7 @@ KINDS = {
 
 
 def rendered(folder: Path, values: Mapping[str, Any]) -> list[RawObject]:
-    """Return what the chart, as it is made now, has of agents."""
+    """Return the agent objects of the chart, as generated now."""
     shutil.copytree(CHART, folder / "chart")
     for path, text in chart.files("0.1.0").items():
         (folder / "chart" / path).parent.mkdir(parents=True, exist_ok=True)
@@ -43,12 +43,12 @@ def agent_objects(objects: list[RawObject]) -> list[RawObject]:
 
 
 @pytest.mark.real_time
-def test_the_chart_has_no_agent_unless_it_is_wanted(tmp_path: Path) -> None:
+def test_chart_has_no_agent_by_default(tmp_path: Path) -> None:
     assert rendered(tmp_path, {}) == []
 
 
 @pytest.mark.real_time
-def test_the_chart_has_what_the_plain_manifests_have(tmp_path: Path) -> None:
+def test_chart_renders_the_same_agent_as_the_plain_manifests(tmp_path: Path) -> None:
     image = {"image": {"repository": "haulout", "tag": "1"}}
     found = rendered(tmp_path, {"agent": {"enabled": True}, **image})
     plain = agent_manifests.agent_objects("haulout:1", NAMESPACE)
@@ -64,7 +64,7 @@ def test_the_chart_has_what_the_plain_manifests_have(tmp_path: Path) -> None:
 
 
 @pytest.mark.real_time
-def test_values_reach_the_agents(tmp_path: Path) -> None:
+def test_chart_values_are_applied_to_the_agents(tmp_path: Path) -> None:
     wanted = {"enabled": True, "cloud": "azure", "nodeSelector": {"pool": "a"}, "resources": {}, "tolerations": []}
     pod = _pod(rendered(tmp_path, {"agent": wanted}))
     assert "--cloud=azure" in pod["containers"][0]["args"]
@@ -76,7 +76,7 @@ def _pod(objects: list[RawObject]) -> RawObject:
     return dict(only_object("DaemonSet", objects)["spec"]["template"]["spec"])
 
 
-def test_the_command_prints_agents_only_if_they_are_wanted() -> None:
+def test_manifests_command_prints_agents_only_with_the_agent_flag() -> None:
     args = ["manifests", "--image", "haulout:1", "--namespace", "ops"]
     without = list(yaml.safe_load_all(CliRunner().invoke(haulout, args).stdout))
     with_agents = list(yaml.safe_load_all(CliRunner().invoke(haulout, [*args, "--agent"]).stdout))
@@ -102,14 +102,14 @@ def test_an_agent_may_write_notices_and_nothing_else() -> None:
     assert not {"delete", "update", "*"} & set(rule["verbs"])
 
 
-def test_its_pods_are_asked_where_they_answer_and_are_not_taken_for_the_operators() -> None:
-    made = agent_manifests.daemon_set(image="x", namespace="ops")
-    pod = made["spec"]["template"]
+def test_agent_probes_use_the_health_port_and_labels_differ_from_the_operator() -> None:
+    daemon_set = agent_manifests.daemon_set(image="x", namespace="ops")
+    pod = daemon_set["spec"]["template"]
     (container,) = pod["spec"]["containers"]
     for probe in ("livenessProbe", "readinessProbe"):
-        asked = container[probe]["httpGet"]
-        assert (asked["host"], asked["port"]) == (health.HOST, health.PORT)
-        assert f"--health-port={asked['port']}" in container["args"]
-    assert made["spec"]["selector"]["matchLabels"].items() <= pod["metadata"]["labels"].items()
+        http_get = container[probe]["httpGet"]
+        assert (http_get["host"], http_get["port"]) == (health.HOST, health.PORT)
+        assert f"--health-port={http_get['port']}" in container["args"]
+    assert daemon_set["spec"]["selector"]["matchLabels"].items() <= pod["metadata"]["labels"].items()
     assert not workload.SELECTOR.items() <= pod["metadata"]["labels"].items()
     assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}

@@ -1,4 +1,4 @@
-"""The health checks for Argo CD: all of our kinds have one, and it goes by what the object says."""
+"""The health checks for Argo CD: each of our kinds has one, based on its status."""
 
 from typing import Any
 
@@ -23,7 +23,7 @@ def an_object(kind: tuple[str, str], *conditions: tuple[str, str], **status: Any
 
 
 @pytest.mark.parametrize("kind", WITH_STATUS, ids=[it[1] for it in WITH_STATUS])
-def test_each_kind_is_judged_by_its_conditions(kind: tuple[str, str]) -> None:
+def test_health_of_each_kind_follows_from_its_conditions(kind: tuple[str, str]) -> None:
     ready, busy, stuck = ("Ready", "True"), ("Reconciling", "True"), ("Stalled", "True")
     assert health(an_object(kind, ready)) == ("Healthy", "Ready it is")
     assert health(an_object(kind, ("Ready", "False"), busy)) == ("Progressing", "Reconciling it is")
@@ -33,7 +33,7 @@ def test_each_kind_is_judged_by_its_conditions(kind: tuple[str, str]) -> None:
 
 
 @pytest.mark.parametrize("kind", WITH_STATUS, ids=[it[1] for it in WITH_STATUS])
-def test_what_nobody_has_looked_at_is_not_healthy(kind: tuple[str, str]) -> None:
+def test_unobserved_objects_are_progressing(kind: tuple[str, str]) -> None:
     new = an_object(kind) | {"status": {"observedGeneration": -1}}
     edited = an_object(kind, ("Ready", "True"), observedGeneration=1)
     silent = an_object(kind)
@@ -42,8 +42,8 @@ def test_what_nobody_has_looked_at_is_not_healthy(kind: tuple[str, str]) -> None
     assert {kstatus(statu) for statu in (new, edited)} == {IN_PROGRESS}
 
 
-def test_a_record_is_healthy_because_it_is_there() -> None:
-    """It is data: it has no status, and kstatus takes it for current."""
+def test_maintenance_record_is_always_healthy() -> None:
+    """It has no status, and kstatus considers it current."""
     kind = next(candidate for candidate in KINDS if candidate[1] == "MaintenanceRecord")
     record: RawObject = {"apiVersion": kind[0], "kind": kind[1], "metadata": {"name": "n1", "generation": 7}}
     record |= {"total": 1, "entries": [{"time": "2026-01-01T00:00:00Z", "object": "profile/os"}]}
@@ -51,7 +51,7 @@ def test_a_record_is_healthy_because_it_is_there() -> None:
     assert health(record)[0] == HEALTH[CURRENT]
 
 
-def test_a_condition_without_a_message_is_none_the_worse() -> None:
+def test_condition_without_a_message_is_supported() -> None:
     obj = an_object(KINDS[0], ("Ready", "True"))
     del obj["status"]["conditions"][0]["message"]
     assert health(obj) == ("Healthy", "")

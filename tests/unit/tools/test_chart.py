@@ -92,17 +92,17 @@ def container(objects: list[RawObject]) -> RawObject:
     return dict(found)
 
 
-# What is rendered
+# Rendering
 
 
 @pytest.mark.parametrize("values", [{}, ALL_VALUES, MINIMAL_VALUES], ids=["defaults", "everything", "least"])
-def test_helm_finds_nothing_wrong(values: Mapping[str, Any]) -> None:
+def test_helm_lint_finds_no_problems(values: Mapping[str, Any]) -> None:
     with values_file(values) as file:
         assert "0 chart(s) failed" in helm("lint", "--strict", str(CHART), "--values", str(file))
 
 
 @pytest.mark.parametrize("values", [{}, ALL_VALUES, MINIMAL_VALUES], ids=["defaults", "everything", "least"])
-def test_no_object_is_there_twice_and_all_say_whose_they_are(values: Mapping[str, Any]) -> None:
+def test_rendered_objects_are_unique_and_labelled(values: Mapping[str, Any]) -> None:
     objects = render_chart(values, definitions=not values)
     keys = [(obj["kind"], obj["metadata"].get("namespace"), obj["metadata"]["name"]) for obj in objects]
     assert len(set(keys)) == len(keys)
@@ -112,8 +112,8 @@ def test_no_object_is_there_twice_and_all_say_whose_they_are(values: Mapping[str
         assert labels["app.kubernetes.io/managed-by"] == "Helm"
 
 
-def test_by_default_the_chart_installs_what_the_plain_manifests_do() -> None:
-    """But for what a chart adds: labels, and what it is told by values."""
+def test_default_chart_installs_the_same_objects_as_the_plain_manifests() -> None:
+    """Except for what the chart adds: labels, and values."""
     plain = operator_manifests.all_objects(Installation(image="x", namespace=NAMESPACE))
     rendered = render_chart(definitions=True)
     ours, theirs = only_object("Deployment", plain)["spec"], only_object("Deployment", rendered)["spec"]
@@ -125,7 +125,7 @@ def test_by_default_the_chart_installs_what_the_plain_manifests_do() -> None:
     assert (theirs["replicas"], theirs["selector"]) == (ours["replicas"], ours["selector"])
     keys = {(item["kind"], item["metadata"]["name"]) for item in rendered}
     wanted = {(item["kind"], item["metadata"]["name"]) for item in plain if item["kind"] not in ("Role", "RoleBinding")}
-    assert wanted - keys == {("Namespace", NAMESPACE)}, "which helm makes"
+    assert wanted - keys == {("Namespace", NAMESPACE)}, "which helm creates"
     for kind in ("Service", "CustomResourceDefinition", "PodDisruptionBudget", "ClusterRole"):
         for item in plain:
             if item["kind"] == kind and item["metadata"]["name"] != "haulout":
@@ -133,7 +133,7 @@ def test_by_default_the_chart_installs_what_the_plain_manifests_do() -> None:
                 assert {**same, "metadata": ""} == {**item, "metadata": ""}
 
 
-def test_the_pods_are_found_by_all_who_look_for_them() -> None:
+def test_services_budgets_and_policies_select_the_pods() -> None:
     objects = render_chart()
     labels = only_object("Deployment", objects)["spec"]["template"]["metadata"]["labels"]
     ports = {item["name"]: item["containerPort"] for item in container(objects)["ports"]}
@@ -146,7 +146,7 @@ def test_the_pods_are_found_by_all_who_look_for_them() -> None:
         assert (spec.get("selector") or spec["podSelector"])["matchLabels"].items() <= labels.items()
 
 
-def test_alerts_lead_to_a_runbook_that_is_served_elsewhere() -> None:
+def test_runbook_url_of_alerts_is_configurable() -> None:
     values = {"prometheusRule": {"enabled": True, "runbookUrl": "https://docs.example/alerts.html"}}
     [group] = only_object("PrometheusRule", render_chart({"metrics": values}))["spec"]["groups"]
     leads = {rule["alert"]: rule["annotations"]["runbook_url"] for rule in group["rules"]}
@@ -154,21 +154,21 @@ def test_alerts_lead_to_a_runbook_that_is_served_elsewhere() -> None:
     assert "HauloutAbsent" in leads
 
 
-def test_the_retention_of_history_becomes_flags_and_is_not_given_unless_set() -> None:
+def test_history_retention_values_become_flags_only_if_set() -> None:
     values = {"history": {"retention": "0", "deletedNodes": 5000}}
     flags = ["--history-retention=0", "--history-deleted-nodes=5000"]
     assert [argument for argument in container(render_chart(values))["args"] if argument in flags] == flags
     assert not any(argument.startswith("--history") for argument in container(render_chart())["args"])
 
 
-def test_lease_durations_become_flags_and_are_not_given_unless_set() -> None:
+def test_lease_duration_values_become_flags_only_if_set() -> None:
     values = {"leaderElection": {"leaseDuration": "15s", "renewDeadline": "10s", "retryPeriod": "2s"}}
     flags = ["--lease-duration=15s", "--renew-deadline=10s", "--retry-period=2s"]
     assert [argument for argument in container(render_chart(values))["args"] if argument in flags] == flags
     assert not any(argument.startswith("--lease-duration") for argument in container(render_chart())["args"])
 
 
-def test_values_reach_what_they_are_for() -> None:
+def test_chart_values_are_applied_to_their_objects() -> None:
     objects = render_chart(ALL_VALUES)
     deployment, runs = only_object("Deployment", objects), container(objects)
     pod = deployment["spec"]["template"]["spec"]
@@ -197,19 +197,19 @@ def test_values_reach_what_they_are_for() -> None:
 @pytest.mark.parametrize(
     ("auth", "wanted"),
     [
-        pytest.param(None, "token", id="nobody says anything"),
+        pytest.param(None, "token", id="not set"),
         pytest.param("", "token", id="as values of an older release have it"),
         pytest.param("proxy", "proxy", id="a proxy in front"),
-        pytest.param("off", "off", id="it is asked for"),
+        pytest.param("off", "off", id="turned off"),
     ],
 )
-def test_the_dashboard_asks_who_somebody_is_unless_that_is_turned_off(auth: str | None, wanted: str) -> None:
+def test_dashboard_requires_authentication_unless_turned_off(auth: str | None, wanted: str) -> None:
     objects = render_chart({} if auth is None else {"dashboard": {"auth": auth}})
     assert f"--dashboard-auth={wanted}" in container(objects)["args"]
 
 
 @pytest.mark.parametrize("acts", ["constrained", "unrestricted"])
-def test_only_an_account_of_its_own_impersonates_people_and_only_behind_a_proxy(acts: str) -> None:
+def test_only_the_dashboard_account_impersonates_and_only_behind_a_proxy(acts: str) -> None:
     def impersonating(objects: list[RawObject], account: str) -> bool:
         granted = granted_permissions(operator_roles(objects, account=account))
         return any(verb.startswith("impersonate") for item in granted for verb in item.verbs)
@@ -229,13 +229,13 @@ def test_only_an_account_of_its_own_impersonates_people_and_only_behind_a_proxy(
     ]
 
 
-def test_an_image_by_its_digest_is_exactly_that_one() -> None:
+def test_image_digest_takes_precedence_over_the_tag() -> None:
     digest = f"sha256:{'0' * 64}"
     assert container(render_chart({"image": {"digest": digest}}))["image"] == f"haulout@{digest}"
 
 
 @pytest.mark.parametrize("value", [QUIET, yaml.safe_load(QUIET)], ids=["as a text", "as an object"])
-def test_the_configuration_is_found_where_the_operator_looks_for_it(value: Any) -> None:
+def test_configuration_is_mounted_at_the_default_path(value: Any) -> None:
     objects = render_chart({"profiles": {"config": value}})
     file = only_object("ConfigMap", objects)
     (volume,) = [
@@ -253,14 +253,14 @@ def test_the_configuration_is_found_where_the_operator_looks_for_it(value: Any) 
 # Certificates of the webhook
 
 
-def test_a_certificate_of_its_own_is_the_operators_work() -> None:
+def test_self_signed_certificate_leaves_the_ca_bundle_to_the_operator() -> None:
     objects = render_chart()
     hook = only_object("ValidatingWebhookConfiguration", objects)["webhooks"][0]
-    assert "caBundle" not in hook["clientConfig"], "or every upgrade would take away what the operator wrote"
+    assert "caBundle" not in hook["clientConfig"], "or every upgrade would remove the caBundle that the operator wrote"
     assert "--webhook=self" in container(objects)["args"]
 
 
-def test_cert_manager_makes_it_for_the_names_that_are_called() -> None:
+def test_cert_manager_certificate_covers_the_webhook_service() -> None:
     objects = render_chart({"webhook": {"certificate": {"from": "cert-manager"}}})
     certificate, configured = (
         only_object("Certificate", objects),
@@ -279,7 +279,7 @@ def test_cert_manager_makes_it_for_the_names_that_are_called() -> None:
     assert certificate["spec"]["issuerRef"]["name"] == only_object("Issuer", objects)["metadata"]["name"]
 
 
-def test_a_certificate_that_is_given_needs_no_permission_for_secrets() -> None:
+def test_user_provided_certificate_needs_no_permission_for_secrets() -> None:
     given = {"from": "secret", "secretName": "tls", "caBundle": "Q0E="}
     objects = render_chart({"webhook": {"certificate": given}})
     hook = only_object("ValidatingWebhookConfiguration", objects)["webhooks"][0]
@@ -292,7 +292,7 @@ def test_a_certificate_that_is_given_needs_no_permission_for_secrets() -> None:
 
 
 def _drain_configuration(how: str) -> str:
-    """Return a configuration that drains by these options."""
+    """Return a configuration that drains with these options."""
     return f"""
 intervals: {{requeue: 60s}}
 instances:
@@ -304,7 +304,7 @@ profiles:
 
 
 @pytest.mark.parametrize("recipe", RECIPES)
-def test_a_configuration_is_granted_what_its_plugins_need_and_no_more(recipe: str) -> None:
+def test_roles_grant_exactly_what_the_plugins_of_a_configuration_need(recipe: str) -> None:
     file = (COOKBOOK / f"{recipe}.yaml").read_text()
     needed = permissions.operator_permissions(namespace=NAMESPACE, configuration=configuration(file))
     granted = granted_permissions(operator_roles(render_chart({"profiles": {"config": file}})))
@@ -377,14 +377,14 @@ def test_a_configuration_is_granted_what_its_plugins_need_and_no_more(recipe: st
         ),
     ],
 )
-def test_a_feature_that_is_on_is_granted_what_it_declares(values: Mapping[str, Any], needed: Mapping[str, Any]) -> None:
+def test_roles_grant_exactly_what_enabled_features_need(values: Mapping[str, Any], needed: Mapping[str, Any]) -> None:
     objects = render_chart(values)
     assert allowed_verbs(granted_permissions(operator_roles(objects))) == allowed_verbs(
         permissions.operator_permissions(namespace=NAMESPACE, **needed)
     )
 
 
-def test_nodes_on_esx_hosts_are_seen_to_by_a_secret() -> None:
+def test_esx_value_mounts_its_secret_and_sets_the_flag() -> None:
     values = {"esx": {"enabled": True, "secretName": "mine"}, "image": {"variant": "vsphere"}}
     pod = only_object("Deployment", render_chart(values))["spec"]["template"]["spec"]
     (container,) = pod["containers"]
@@ -394,7 +394,7 @@ def test_nodes_on_esx_hosts_are_seen_to_by_a_secret() -> None:
     assert {"name": "esx", "secret": {"secretName": "mine"}} in pod["volumes"]
 
 
-def test_no_rule_is_wider_than_it_has_to_be() -> None:
+def test_operator_roles_have_no_wildcards() -> None:
     roles = [item for item in render_chart(ALL_VALUES) if item["kind"].endswith("Role")]
     rules = [rule for role in roles for rule in role["rules"]]
     assert not any("*" in part for rule in rules for parts in rule.values() for part in parts)
@@ -403,11 +403,11 @@ def test_no_rule_is_wider_than_it_has_to_be() -> None:
     assert all(rule.get("resourceNames") for rule in secrets)
 
 
-# What is refused
+# Validation of values
 
 
 @pytest.mark.parametrize(
-    ("values", "complaint"),
+    ("values", "value_name"),
     [
         ({"replica": 2}, "replica"),
         ({"replicas": "two"}, "replicas"),
@@ -424,9 +424,9 @@ def test_no_rule_is_wider_than_it_has_to_be() -> None:
         ({"profiles": {"config": QUIET, "existingConfigMap": "x"}}, "are both set: set one of them"),
     ],
 )
-def test_what_makes_no_sense_is_refused_by_its_name(values: Mapping[str, Any], complaint: str) -> None:
+def test_invalid_chart_values_are_rejected_by_name(values: Mapping[str, Any], value_name: str) -> None:
     with pytest.raises(HelmFailed) as refused:
         render_chart(values)
-    said = str(refused.value)
-    assert complaint.rpartition(".")[2] in said
-    assert complaint in said.replace("/", ".")
+    message = str(refused.value)
+    assert value_name.rpartition(".")[2] in message
+    assert value_name in message.replace("/", ".")

@@ -1,6 +1,6 @@
 """The real helm installs the chart on the built-in cluster, upgrades and removes it.
 
-What there is on a real control plane beyond that is in tests/cluster/test_helm.py.
+Tests on a real control plane are in tests/cluster/test_helm.py.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ KINDS = (
 
 
 @pytest.mark.real_time
-async def test_what_is_installed_is_upgraded_and_removed(tmp_path: Path) -> None:
+async def test_helm_installs_upgrades_and_removes_the_chart(tmp_path: Path) -> None:
     api = ApiServer(RealClock())
     for kind in BUILTIN_KINDS:
         api.add_kind(kind)
@@ -53,13 +53,13 @@ async def test_what_is_installed_is_upgraded_and_removed(tmp_path: Path) -> None
         (deployment,) = api.objects("deployments")
         assert deployment["spec"]["replicas"] == 3
         services = {item for item in there() if item.startswith("services ")}
-        assert services == {"services ops/haulout"}, "the others are of the webhook"
+        assert services == {"services ops/haulout"}, "the other services belong to the webhook"
         await run("uninstall", *NAMES)
     assert there() == before
 
 
 @pytest.mark.real_time
-async def test_leases_of_other_operators_outlive_the_release_and_the_next_one_takes_their_namespace_on(
+async def test_lease_namespace_is_kept_on_uninstall_and_adopted_by_the_next_release(
     tmp_path: Path,
 ) -> None:
     api = ApiServer(RealClock())
@@ -84,7 +84,7 @@ async def test_leases_of_other_operators_outlive_the_release_and_the_next_one_ta
 
         await run("install", *NAMES, str(CHART), "--create-namespace", "--set", "crds.keep=false")
         api.put(lease)
-        assert LEASES in await run("uninstall", *NAMES), "helm tells what it keeps"
+        assert LEASES in await run("uninstall", *NAMES), "helm reports what it keeps"
         assert is_kept()
         for release in ("haulout", "other"):
             await run("install", release, *NAMES[1:], str(CHART), "--set", "crds.keep=false")

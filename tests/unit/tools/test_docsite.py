@@ -1,4 +1,4 @@
-"""The site is made of the pages as they are, needs nobody else, and tells of links that lead nowhere."""
+"""The documentation site: built from the pages, without external resources, with a check of links."""
 
 import json
 import re
@@ -18,38 +18,38 @@ DOCS = ROOT / "docs"
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the folder of the whole site."""
+    """Build the site and return its folder."""
     folder = tmp_path_factory.mktemp("made") / "site"
     assert build(ROOT, folder).problems == []
     return folder
 
 
 class Links(HTMLParser):
-    """Finds what a page loads and leads to, and the places on it."""
+    """Collects the resources, links and anchors of a page."""
 
     def __init__(self, page: Path) -> None:
         super().__init__()
         self.loads: list[str] = []
-        self.leads: list[str] = []
-        self.places: set[str] = set()
+        self.links: list[str] = []
+        self.anchors: set[str] = set()
         self.feed(page.read_text(encoding="utf-8"))
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        """Remember."""
+        """Record resources, links and anchors."""
         attributes = {name: value or "" for name, value in attrs}
-        self.places |= {attributes["id"]} if "id" in attributes else set()
+        self.anchors |= {attributes["id"]} if "id" in attributes else set()
         self.loads += [attributes["src"]] if "src" in attributes else []
         if "href" in attributes:
-            (self.loads if tag == "link" else self.leads).append(attributes["href"])
+            (self.loads if tag == "link" else self.links).append(attributes["href"])
 
 
 @pytest.fixture(scope="module")
 def found(site: Path) -> dict[Path, Links]:
-    """Return what is on each page."""
+    """Return the links of each page."""
     return {page: Links(page) for page in sorted(site.rglob("*.html"))}
 
 
-def test_every_page_of_the_documentation_is_on_the_site(site: Path) -> None:
+def test_site_contains_each_documentation_page(site: Path) -> None:
     missing = [
         path
         for path in DOCS.rglob("*.md")
@@ -63,11 +63,11 @@ def _page_on_site(site: Path, page: Path) -> Path:
     return site / page.with_suffix(".html")
 
 
-def test_every_link_of_the_site_leads_to_a_page_and_a_heading_of_it(site: Path, found: dict[Path, Links]) -> None:
+def test_site_links_refer_to_existing_pages_and_headings(site: Path, found: dict[Path, Links]) -> None:
     lost = [
         f"{page.relative_to(site)}: {link}"
         for page, links in found.items()
-        for link in links.leads
+        for link in links.links
         if not re.match(r"[a-z]+:", link) and not _link_exists(found, page, link)
     ]
     assert lost == []
@@ -78,23 +78,23 @@ def _link_exists(found: dict[Path, Links], page: Path, link: str) -> bool:
     target = (page.parent / name).resolve() if name else page
     if target.suffix == ".png":
         return target.exists()
-    return target in found and (not heading or heading in found[target].places)
+    return target in found and (not heading or heading in found[target].anchors)
 
 
-def test_nothing_is_loaded_from_elsewhere(site: Path, found: dict[Path, Links]) -> None:
+def test_site_loads_no_external_resources(site: Path, found: dict[Path, Links]) -> None:
     loaded = {(page, load) for page, links in found.items() for load in links.loads if load != "data:,"}
     assert [load for page, load in loaded if not (page.parent / load).exists()] == []
     for name in ("site.css", "site.js"):
         assert "://" not in (site / name).read_text(encoding="utf-8")
 
 
-def test_what_a_page_leads_to_outside_of_the_documentation_is_there_as_well(site: Path) -> None:
+def test_site_contains_repository_files_that_pages_link_to(site: Path) -> None:
     recipe = (site / "repository/examples/cookbook/os-patching.yaml.html").read_text(encoding="utf-8")
     assert "maintenance-required" in recipe
     assert (site / "repository/examples/cookbook.html").exists()
 
 
-def test_the_search_knows_every_heading(site: Path) -> None:
+def test_search_index_contains_each_heading(site: Path) -> None:
     text = (site / "search.js").read_text(encoding="utf-8")
     index = json.loads(text.removeprefix("window.searchIndex = ").rstrip(";\n"))
     found = {address: (page, heading) for address, page, heading, _ in index}
@@ -118,7 +118,9 @@ def a_repository(folder: Path, **files: str) -> Path:
         ({"one": "[x](../../elsewhere.md)"}, "docs/one.md: ../../elsewhere.md leads nowhere"),
     ],
 )
-def test_what_is_wrong_is_told_and_nothing_is_written(tmp_path: Path, files: dict[str, str], problem: str) -> None:
+def test_documentation_errors_are_reported_and_nothing_is_written(
+    tmp_path: Path, files: dict[str, str], problem: str
+) -> None:
     folder = tmp_path / "site"
     assert build(a_repository(tmp_path, **files), folder).problems == [problem]
     assert not folder.exists()
@@ -169,7 +171,7 @@ def test_every_diagram_has_a_title() -> None:
     assert [name for name, source in diagrams if "accTitle: " not in source] == []
 
 
-def test_a_folder_that_is_something_else_is_not_replaced(tmp_path: Path) -> None:
+def test_folder_that_is_no_site_is_not_replaced(tmp_path: Path) -> None:
     mine = tmp_path / "site"
     mine.mkdir()
     (mine / "thesis.txt").write_text("ten years")
@@ -178,7 +180,7 @@ def test_a_folder_that_is_something_else_is_not_replaced(tmp_path: Path) -> None
     assert (mine / "thesis.txt").exists()
 
 
-def test_the_index_is_the_table_of_contents() -> None:
+def test_readme_is_parsed_to_the_table_of_contents() -> None:
     listed = "## How\n\n- [A `b`](a.md)\n  - [C\n    d](c.md)\n"
     index = f"{listed}\n## Words\n\n| | |\n| --- | --- |\n| of it | [X](x.md), [A](a.md) |\n"
     assert parse_index(index) == [
@@ -187,12 +189,12 @@ def test_the_index_is_the_table_of_contents() -> None:
     ]
 
 
-def test_the_figures_about_sizing_are_those_that_were_measured() -> None:
+def test_sizing_tables_contain_the_measured_figures() -> None:
     page = figures.PAGE.read_text(encoding="utf-8")
     assert page == figures.fill_tables(page, figures.RESULTS.read_text(encoding="utf-8")), "make reference"
 
 
-def test_a_figure_is_taken_as_it_was_measured() -> None:
+def test_sizing_figures_are_copied_from_the_results() -> None:
     results = figures.RESULTS.read_text(encoding="utf-8")
     memory = figures.parse_results(results)["1,000 nodes: memory"][0]
     others = results.replace(f"| {memory} ", "| 999 MB ")

@@ -1,4 +1,4 @@
-"""What is made from the catalogue of metrics: it is up to date, names nothing that is not there, and can be loaded."""
+"""Files generated from the metrics catalogue: up to date, with existing names only, and loadable."""
 
 import ast
 import json
@@ -28,12 +28,12 @@ WORDS = re.compile(r"`(haulout|kubectl) ([a-z-]+)")
 
 
 def panel_expressions(panel: dict[str, Any]) -> list[str]:
-    """Return the expressions of a panel, as Prometheus gets them."""
+    """Return the expressions of a panel, as Prometheus receives them."""
     return [target["expr"].replace("$__rate_interval", "5m") for target in panel["targets"]]
 
 
 def unknown_names(expression: str) -> list[str]:
-    """Return what an expression names that there is not: metrics, and labels of them."""
+    """Return the unknown metrics and labels of an expression."""
     known = catalogue.series()
     return [
         f"{name}{{{label}}}"
@@ -44,18 +44,18 @@ def unknown_names(expression: str) -> list[str]:
 
 
 @pytest.mark.parametrize("path", [written.REFERENCE, written.ALERTS, written.DASHBOARD], ids=str)
-def test_what_is_made_from_the_catalogue_is_up_to_date(path: Path) -> None:
+def test_files_generated_from_the_metrics_catalogue_are_up_to_date(path: Path) -> None:
     assert (ROOT / path).read_text() == written.files(ROOT)[path], "run `make docs`"
 
 
-def test_the_page_has_a_table_of_each_group() -> None:
+def test_reference_has_a_table_of_each_metric_group() -> None:
     page = (ROOT / written.REFERENCE).read_text()
     assert [item.name for item in catalogue.GROUPS if f"<!-- begin {item.name} -->" not in page] == []
     assert [item.name for item in catalogue.metrics() if f"| `{item.name}` |" not in page] == []
 
 
 def test_each_metric_is_declared_once_and_listed() -> None:
-    """A metric that somebody declares and nobody lists would be missing in the reference."""
+    """A declared metric that is not listed would be missing in the reference."""
     names = [metric.name for metric in catalogue.metrics()]
     declared = [name for file in Path(haulout.__file__).parent.rglob("*.py") for name in declarations(file)]
     assert sorted(names) == sorted(declared)
@@ -74,7 +74,7 @@ def declarations(file: Path) -> list[str]:
     return [str(call.value) for call in made if isinstance(call, ast.Constant)]
 
 
-def test_names_say_what_is_counted() -> None:
+def test_metric_names_have_suffixes_of_their_kind_and_unit() -> None:
     ours = [item for item in catalogue.metrics() if item.name.startswith("haulout_")]
     assert [item.name for item in ours if item.name.endswith("_total") != (item.kind is MetricKind.COUNTER)] == []
     assert [item.name for item in ours if "_seconds" in item.name and item.unit != "seconds"] == []
@@ -85,13 +85,13 @@ def test_names_say_what_is_counted() -> None:
 
 
 @pytest.mark.parametrize("alert", ALERTS, ids=lambda it: it.name)
-def test_an_alert_names_what_there_is(alert: Alert) -> None:
+def test_alert_expressions_refer_to_existing_metrics(alert: Alert) -> None:
     assert unknown_names(alert.expr) == []
 
 
 @pytest.mark.parametrize("alert", ALERTS, ids=lambda it: it.name)
-def test_an_alert_tells_what_to_type(alert: Alert) -> None:
-    commands = {name for who, name in WORDS.findall(alert.description) if who == "haulout"}
+def test_alert_descriptions_refer_to_existing_commands_and_labels(alert: Alert) -> None:
+    commands = {name for tool, name in WORDS.findall(alert.description) if tool == "haulout"}
     assert commands <= set(program.commands)
     by = re.findall(r"by \(([^)]*)\)", alert.expr)
     labels = set(re.findall(r"\$labels\.(\w+)", alert.summary + alert.description))
@@ -100,7 +100,7 @@ def test_an_alert_tells_what_to_type(alert: Alert) -> None:
     assert not alert.summary.endswith(".")
 
 
-def test_rules_are_as_prometheus_reads_them() -> None:
+def test_alert_rules_have_the_format_of_prometheus() -> None:
     [group] = yaml.safe_load((ROOT / written.ALERTS).read_text())["groups"]
     assert [item["alert"] for item in group["rules"]] == [item.name for item in ALERTS]
     for rule in group["rules"]:
@@ -115,23 +115,23 @@ RUNBOOK = ROOT / "docs" / "operations" / "alerts.md"
 
 
 def section(alert: Alert) -> str:
-    """Return what the runbook says of an alert."""
+    """Return the section of the runbook about an alert."""
     page = RUNBOOK.read_text()
     assert f"\n## {alert.name}\n" in page, f"{alert.name} has no section in {RUNBOOK.name}"
     return page.partition(f"\n## {alert.name}\n")[2].partition("\n## ")[0]
 
 
 @pytest.mark.parametrize("alert", ALERTS, ids=lambda it: it.name)
-def test_the_runbook_of_an_alert_says_what_it_means_what_to_look_at_and_what_to_do(alert: Alert) -> None:
-    says = section(alert)
-    meaning, look, do = (says.find(name) for name in ("**Means.** ", "**Look.**\n\n    ", "**Do.**"))
-    assert 0 <= meaning < look < do
-    assert not set(re.findall(r"haulout ([a-z-]+)", " ".join(re.findall(r"`(haulout .*?)`", says)))) - set(
+def test_runbook_of_an_alert_has_meaning_diagnosis_and_remedy(alert: Alert) -> None:
+    text = section(alert)
+    meaning, diagnosis, remedy = (text.find(name) for name in ("**Means.** ", "**Look.**\n\n    ", "**Do.**"))
+    assert 0 <= meaning < diagnosis < remedy
+    assert not set(re.findall(r"haulout ([a-z-]+)", " ".join(re.findall(r"`(haulout .*?)`", text)))) - set(
         program.commands
     )
 
 
-def test_the_link_of_each_alert_leads_to_its_section() -> None:
+def test_runbook_url_of_each_alert_refers_to_its_section() -> None:
     [group] = yaml.safe_load((ROOT / written.ALERTS).read_text())["groups"]
     headings = {urls.anchor(item) for item in re.findall(r"^## (.+)$", RUNBOOK.read_text(), re.MULTILINE)}
     page = urls.address(RUNBOOK.relative_to(ROOT).as_posix())
@@ -141,12 +141,12 @@ def test_the_link_of_each_alert_leads_to_its_section() -> None:
         assert anchor in headings
 
 
-def test_the_runbook_has_no_section_of_an_alert_that_is_no_more() -> None:
-    told = re.findall(r"^## (Haulout\w+)$", RUNBOOK.read_text(), re.MULTILINE)
-    assert told == [alert.name for alert in ALERTS], "in the order of the alerts"
+def test_runbook_has_no_section_of_a_removed_alert() -> None:
+    sections = re.findall(r"^## (Haulout\w+)$", RUNBOOK.read_text(), re.MULTILINE)
+    assert sections == [alert.name for alert in ALERTS], "in the order of the alerts"
 
 
-def test_promtool_tries_each_alert() -> None:
+def test_promtool_tests_each_alert() -> None:
     """tests/cluster/test_alerts.py does."""
     assert {alert.name for alert in FIRING_CASES} == {alert.name for alert in ALERTS}
 
@@ -155,19 +155,19 @@ def test_promtool_tries_each_alert() -> None:
 
 
 @pytest.mark.parametrize("panel", PANELS, ids=lambda it: str(it["title"]))
-def test_a_panel_names_what_there_is(panel: dict[str, Any]) -> None:
+def test_dashboard_panels_refer_to_existing_metrics(panel: dict[str, Any]) -> None:
     assert [name for item in panel_expressions(panel) for name in unknown_names(item)] == []
 
 
 @pytest.mark.parametrize("panel", PANELS, ids=lambda it: str(it["title"]))
-def test_legends_name_labels_that_are_left(panel: dict[str, Any]) -> None:
+def test_panel_legends_use_labels_kept_by_aggregation(panel: dict[str, Any]) -> None:
     for target in panel["targets"]:
         kept = {part.strip() for group in re.findall(r"by \(([^)]*)\)", target["expr"]) for part in group.split(",")}
         wanted = set(re.findall(r"\{\{(\w+)\}\}", target["legendFormat"]))
         assert wanted <= kept or " by " not in target["expr"]
 
 
-def test_panels_have_ids_of_their_own_and_do_not_overlap() -> None:
+def test_panels_have_unique_ids_and_do_not_overlap() -> None:
     panels = grafana.dashboard()["panels"]
     assert len({panel["id"] for panel in panels}) == len(panels)
     squares = [
@@ -193,8 +193,8 @@ def test_the_dashboard_can_be_imported() -> None:
     assert all(len(set(item)) == len(item) for item in refs)
 
 
-def test_almost_every_metric_is_shown() -> None:
-    """What is not shown is told by another number that is."""
+def test_almost_every_metric_is_used_in_a_panel_or_alert() -> None:
+    """Another metric that is shown covers each one that is not."""
     shown = {name for panel in PANELS for item in panel_expressions(panel) for name in Expression(item).names}
     shown |= {name for item in ALERTS for name in Expression(item.expr).names}
     endings = ("", "_bucket", "_count", "_sum")
@@ -208,7 +208,7 @@ def test_almost_every_metric_is_shown() -> None:
         "haulout_profiles_queue_seconds_total",
         "haulout_profiles_reconcile_seconds_total",
         "haulout_drain_pods_left",
-        # of each node, where somebody has agents scraped; haulout_agent_up tells whether to look at them
+        # per node, if agents are scraped; haulout_agent_up shows whether to look at them
         "haulout_agent_silent_seconds",
         "haulout_agent_requests_total",
         "haulout_agent_notices_written_total",

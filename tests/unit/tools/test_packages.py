@@ -1,4 +1,4 @@
-"""The packages in deploy/: they are what is made from the code, and all of them say the same."""
+"""The packages in deploy/: they are generated from the code, and consistent with each other."""
 
 import json
 import shutil
@@ -34,8 +34,8 @@ def loaded(path: Path) -> list[RawObject]:
     return [item for item in yaml.safe_load_all(path.read_text()) if item]
 
 
-def test_what_is_committed_is_what_is_made() -> None:
-    """`make packages` makes it."""
+def test_committed_packages_are_up_to_date() -> None:
+    """`make packages` generates them."""
     wanted = all_packages.files(DEPLOY, haulout.__version__)
     differing = [
         path for path, text in wanted.items() if not (DEPLOY / path).is_file() or (DEPLOY / path).read_text() != text
@@ -43,7 +43,7 @@ def test_what_is_committed_is_what_is_made() -> None:
     assert (differing, all_packages.stale(DEPLOY, wanted)) == ([], []), "make packages"
 
 
-def test_packages_are_written_once_and_what_is_made_no_more_is_removed(tmp_path: Path) -> None:
+def test_packages_are_written_once_and_stale_files_are_removed(tmp_path: Path) -> None:
     old = tmp_path / "helm" / "haulout" / "templates" / "job.yaml"
     by_hand = old.with_name("_helpers.tpl")
     for path in (old, by_hand):
@@ -57,8 +57,8 @@ def test_packages_are_written_once_and_what_is_made_no_more_is_removed(tmp_path:
 
 
 @pytest.mark.real_time
-def test_alerts_and_the_dashboard_are_packaged_as_they_are(tmp_path: Path) -> None:
-    """Both have expressions of their own in braces, which are none of Helm's."""
+def test_alerts_and_the_dashboard_are_packaged_unchanged(tmp_path: Path) -> None:
+    """Both have expressions in braces that are not Helm's."""
     rule = {"alert": "HauloutNoLeader", "annotations": {"summary": "lease {{ $labels.name }}"}}
     alerts = {"groups": [{"name": "haulout", "rules": [rule]}]}
     dashboard = '{"legend": "{{node}}"}\n'
@@ -83,11 +83,11 @@ def test_alerts_and_the_dashboard_are_packaged_as_they_are(tmp_path: Path) -> No
     ("version", "wanted"),
     [("1.2.3", "1.2.3"), ("0.1.0.dev0", "0.1.0-dev.0"), ("2.0.0rc1", "2.0.0-rc.1")],
 )
-def test_versions_are_such_as_helm_and_olm_compare(version: str, wanted: str) -> None:
+def test_versions_are_converted_to_semver(version: str, wanted: str) -> None:
     assert to_semver(version) == wanted
 
 
-def test_a_version_that_is_none_is_refused() -> None:
+def test_invalid_version_is_rejected() -> None:
     with pytest.raises(ValueError, match="expected a version such as"):
         to_semver("newest")
 
@@ -95,12 +95,12 @@ def test_a_version_that_is_none_is_refused() -> None:
 # Plain manifests, and kustomize
 
 
-def test_the_plain_manifests_are_those_that_the_command_prints() -> None:
+def test_plain_manifests_equal_the_output_of_the_command() -> None:
     assert loaded(DEPLOY / "manifests" / "haulout.yaml") == PLAIN
 
 
 def kustomization_objects(folder: Path) -> list[RawObject]:
-    """Return what a kustomization and those that it names list, as they are."""
+    """Return the objects of a kustomization and of those that it refers to, without patches."""
     found: list[RawObject] = []
     (kustomization,) = loaded(folder / "kustomization.yaml")
     for name in (*kustomization.get("resources", ()), *kustomization.get("components", ())):
@@ -109,14 +109,14 @@ def kustomization_objects(folder: Path) -> list[RawObject]:
     return found
 
 
-def test_the_base_has_all_that_the_plain_manifests_have() -> None:
+def test_kustomize_base_equals_the_plain_manifests() -> None:
     def in_order(objects: list[RawObject]) -> list[str]:
         return sorted(json.dumps(obj, sort_keys=True) for obj in objects)
 
     assert in_order(kustomization_objects(DEPLOY / "kustomize" / "base")) == in_order(PLAIN)
 
 
-def test_the_overlay_for_openshift_grants_what_replacing_machines_needs() -> None:
+def test_openshift_overlay_grants_machine_replacement() -> None:
     objects = kustomization_objects(DEPLOY / "kustomize" / "overlays" / "openshift")
     needed = permissions.operator_permissions(namespace="haulout", with_machines=True)
     assert allowed_verbs(granted_permissions(operator_roles(objects))) == allowed_verbs(needed)
@@ -145,19 +145,19 @@ def pods_of(objects: list[RawObject]) -> RawObject:
     return template
 
 
-@pytest.mark.parametrize("way", PACKAGES)
-def test_every_way_to_install_opens_only_ports_that_somebody_has_to_reach(way: str) -> None:
-    template, policy = pods_of(PACKAGES[way]), only_object("NetworkPolicy", PACKAGES[way])
+@pytest.mark.parametrize("package", PACKAGES)
+def test_network_policies_of_all_packages_open_only_needed_ports(package: str) -> None:
+    template, policy = pods_of(PACKAGES[package]), only_object("NetworkPolicy", PACKAGES[package])
     assert policy["spec"]["podSelector"]["matchLabels"].items() <= template["metadata"]["labels"].items()
     assert policy["spec"]["policyTypes"] == ["Ingress"]
     opened = {port["port"]: rule.get("from") for rule in policy["spec"]["ingress"] for port in rule["ports"]}
     replicas = [{"podSelector": policy["spec"]["podSelector"]}]
-    everywhere = {} if way == "hub" else {"webhook": None, "https": None}
+    everywhere = {} if package == "hub" else {"webhook": None, "https": None}
     assert opened == {**everywhere, "metrics": replicas}
     assert set(opened) <= {candidate["name"] for candidate in template["spec"]["containers"][0]["ports"]}
 
 
-def test_namespaces_that_are_named_reach_the_dashboard_and_nothing_else() -> None:
+def test_allowed_namespaces_reach_only_the_dashboard() -> None:
     named = ("ingress-nginx", "monitoring")
     operator = operator_manifests.all_objects(Installation(image=IMAGE, allowed_namespaces=named))
     hub = hub_manifests.hub_objects(HubInstallation(image=IMAGE, allowed_namespaces=named))
@@ -171,9 +171,9 @@ def test_namespaces_that_are_named_reach_the_dashboard_and_nothing_else() -> Non
         assert selectors == [{"kubernetes.io/metadata.name": other} for other in named]
 
 
-@pytest.mark.parametrize("way", ["plain manifests", "kustomize", "hub"])
-def test_namespaces_let_in_only_pods_that_are_restricted(way: str) -> None:
-    namespaces = [item for item in PACKAGES[way] if item["kind"] == "Namespace"]
+@pytest.mark.parametrize("package", ["plain manifests", "kustomize", "hub"])
+def test_namespaces_enforce_the_restricted_pod_security_level(package: str) -> None:
+    namespaces = [item for item in PACKAGES[package] if item["kind"] == "Namespace"]
     assert namespaces
     for item in namespaces:
         assert set(item["metadata"]["labels"].items()) >= {
@@ -182,8 +182,8 @@ def test_namespaces_let_in_only_pods_that_are_restricted(way: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["kube-system", "wd"])
-def test_a_namespace_that_may_hold_pods_of_others_is_not_restricted(name: str) -> None:
-    """Pods of others, such as kube-proxy, could not start there any more."""
+def test_shared_namespaces_have_no_pod_security_labels(name: str) -> None:
+    """Other pods, such as kube-proxy, could not start there."""
     operator = operator_manifests.all_objects(
         Installation(image=IMAGE, namespace=name, lease_namespace=name, agent=True)
     )
@@ -192,7 +192,7 @@ def test_a_namespace_that_may_hold_pods_of_others_is_not_restricted(name: str) -
         assert only_object("Namespace", objects)["metadata"] == {"name": name}
 
 
-def test_the_namespace_of_agents_lets_them_in_and_no_other_does() -> None:
+def test_only_the_namespace_of_agents_is_privileged() -> None:
     """They use the network of their node, which only the level `privileged` allows."""
     objects = operator_manifests.all_objects(Installation(image=IMAGE, agent=True, machines=True))
     levels = {
@@ -221,7 +221,7 @@ def bundle(name: str) -> RawObject:
 CSV = "manifests/node-maintenance-operator.clusterserviceversion.yaml"
 
 
-def test_a_subscription_to_the_node_maintenance_operator_can_follow() -> None:
+def test_bundle_upgrades_the_node_maintenance_operator() -> None:
     annotations = bundle("metadata/annotations.yaml")["annotations"]
     prefix = "operators.operatorframework.io.bundle"
     assert annotations[f"{prefix}.package.v1"] == "node-maintenance-operator"
@@ -243,7 +243,7 @@ def test_a_subscription_to_the_node_maintenance_operator_can_follow() -> None:
     assert hook["deploymentName"] == deployment["name"]
 
 
-def test_the_bundle_brings_the_definitions_that_it_says_it_owns() -> None:
+def test_bundle_contains_the_crds_that_it_owns() -> None:
     owned = bundle(CSV)["spec"]["customresourcedefinitions"]["owned"]
     for spec_descriptor in owned:
         definition = bundle(f"manifests/{spec_descriptor['name']}.yaml")
@@ -261,8 +261,8 @@ def test_the_bundle_brings_the_definitions_that_it_says_it_owns() -> None:
     assert example["kind"] == maintenance["kind"]
 
 
-def test_the_bundle_grants_what_is_needed_where_olm_can_grant_it() -> None:
-    """In the operator's own namespace, and in all; OLM knows no others. Certificates are OLM's work."""
+def test_bundle_grants_required_permissions_where_olm_can() -> None:
+    """In the operator's namespace and cluster-wide: OLM supports no others. OLM provides the certificates."""
     spec = bundle(CSV)["spec"]["install"]["spec"]
     (cluster,), (home,) = spec["clusterPermissions"], spec["permissions"]
     names = {item["serviceAccountName"] for item in (cluster, home)}
@@ -277,7 +277,7 @@ def test_the_bundle_grants_what_is_needed_where_olm_can_grant_it() -> None:
     assert not any("*" in item.verbs or item.resource == "secrets" for item in granted)
 
 
-def test_the_image_of_the_bundle_says_what_its_metadata_say() -> None:
+def test_bundle_image_labels_equal_its_annotations() -> None:
     dockerfile = (DEPLOY / "olm" / "bundle.Dockerfile").read_text()
     for name, value in bundle("metadata/annotations.yaml")["annotations"].items():
         assert f"LABEL {name}={value}\n" in dockerfile
@@ -289,7 +289,7 @@ def test_the_image_of_the_bundle_says_what_its_metadata_say() -> None:
 # Pods
 
 
-def test_pods_have_no_more_rights_on_their_node_than_they_need() -> None:
+def test_operator_pod_has_a_restricted_security_context() -> None:
     pod = workload.deployment(image="x", namespace="ops")["spec"]["template"]["spec"]
     (container,) = pod["containers"]
     assert pod["securityContext"] == {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
@@ -301,10 +301,10 @@ def test_pods_have_no_more_rights_on_their_node_than_they_need() -> None:
     assert not any(pod.get(name) for name in ("hostNetwork", "hostPID", "hostIPC"))
 
 
-# How templates are written
+# Generation of templates
 
 
-def test_templates_decide_fill_in_and_repeat() -> None:
+def test_templates_render_conditionals_expressions_and_ranges() -> None:
     written = text(
         {
             "a": Expression(".x"),

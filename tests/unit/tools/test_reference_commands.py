@@ -1,4 +1,4 @@
-"""The page of all commands is made from them, and is not stale."""
+"""The reference page of commands is generated and up to date."""
 
 import re
 from collections.abc import Iterator
@@ -19,12 +19,12 @@ def commands(parent: click.Command, *path: str) -> Iterator[tuple[str, click.Com
         yield from commands(command, *path, name)
 
 
-def test_the_page_is_not_stale() -> None:
+def test_reference_page_is_up_to_date() -> None:
     assert (REFERENCE / PAGE).read_text(encoding="utf-8") == page(REFERENCE), "make reference"
 
 
 @pytest.mark.parametrize(("path", "command"), list(commands(haulout)))
-def test_every_command_is_there_with_its_options_and_exit_codes(path: str, command: click.Command) -> None:
+def test_reference_lists_each_command_with_options_and_exit_codes(path: str, command: click.Command) -> None:
     section = re.search(rf"^## haulout {path}\n(.*?)(?=^## |\Z)", page(REFERENCE), re.DOTALL | re.MULTILINE)
     assert section
     options = {name for item in command.params if isinstance(item, click.Option) for name in item.opts}
@@ -33,6 +33,6 @@ def test_every_command_is_there_with_its_options_and_exit_codes(path: str, comma
     assert silent or "Exit codes:" in section[1]
 
 
-def test_what_is_the_default_is_told_in_its_own_column() -> None:
+def test_reference_shows_defaults_in_their_own_column() -> None:
     row = next(line for line in page(REFERENCE).splitlines() if line.startswith("| `--speed"))
     assert row == "| `--speed FACTOR` | How many times faster than real time the cluster's clock runs. | 1 |"

@@ -1,4 +1,4 @@
-"""The reference page and the OpenAPI document are made from the shapes, and are not stale."""
+"""The reference page and the OpenAPI document are generated from the structs and up to date."""
 
 from pathlib import Path
 from typing import Any
@@ -15,15 +15,15 @@ FILE = Path(__file__).parents[3] / "docs" / "reference" / PAGE
 SCHEMAS: dict[str, Any] = build_document()["components"]["schemas"]
 
 
-def test_the_page_is_not_stale() -> None:
+def test_reference_page_is_up_to_date() -> None:
     assert FILE.read_text(encoding="utf-8") == page(), "make reference"
 
 
-def test_every_address_is_described() -> None:
+def test_reference_describes_each_endpoint() -> None:
     assert {f"/{path}" for path in _HANDLERS} <= {endpoint.path for endpoint in ENDPOINTS}
 
 
-def test_comments_in_the_code_are_what_readers_are_told() -> None:
+def test_field_descriptions_are_taken_from_code_comments() -> None:
     assert field_docs()["NodeSummary", "hold"] == "who keeps maintenance off the node, and why"
     assert SCHEMAS["NodeSummary"]["properties"]["isReady"].get("description") is None
     assert SCHEMAS["NodeSummary"]["properties"]["hold"]["description"] == field_docs()["NodeSummary", "hold"]
@@ -31,7 +31,7 @@ def test_comments_in_the_code_are_what_readers_are_told() -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in dir(types) if name in SCHEMAS])
-def test_what_is_sent_by_default_fits_the_description(name: str) -> None:
+def test_schemas_match_the_fields_of_the_structs(name: str) -> None:
     shape = getattr(types, name)
     if isinstance(shape, type) and issubclass(shape, msgspec.Struct):
         known = {field_.encode_name for field_ in msgspec.structs.fields(shape)}

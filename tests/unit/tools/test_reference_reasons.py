@@ -12,7 +12,7 @@ from tools.reference.reasons import LOG_KEYS, PAGE, MissingMeaningError, members
 ROOT = Path(__file__).parents[3]
 
 
-def test_the_page_is_not_stale() -> None:
+def test_reference_page_is_up_to_date() -> None:
     assert (ROOT / "docs" / "reference" / PAGE).read_text(encoding="utf-8") == page(), "make reference"
 
 

@@ -1,4 +1,4 @@
-"""The pages of custom resources are made from their definitions, and are not stale."""
+"""The reference pages of custom resources are generated from the CRDs and up to date."""
 
 import re
 from pathlib import Path
@@ -14,29 +14,31 @@ from tools.reference.resources import page, pages
 REFERENCE = Path(__file__).parents[3] / "docs" / "reference"
 SOURCE = Path(__file__).parents[3] / "src" / "haulout"
 OF_ALL_APIS = {"status.conditions[].type", "status.conditions[].status"}
-LOOKED_UP = re.compile(r"""environ(?:\.get\(|\[)\s*f?"([A-Z][A-Z_]+)""")
+ENVIRON_LOOKUP = re.compile(r"""environ(?:\.get\(|\[)\s*f?"([A-Z][A-Z_]+)""")
 
 
 @pytest.mark.parametrize(("name", "text"), pages().items())
-def test_the_page_of_a_kind_is_not_stale(name: str, text: str) -> None:
+def test_reference_page_of_each_kind_is_up_to_date(name: str, text: str) -> None:
     assert (REFERENCE / "resources" / name).read_text(encoding="utf-8") == text, "make reference"
 
 
-def test_nobody_wrote_a_page_there_by_hand() -> None:
+def test_resource_pages_are_all_generated() -> None:
     assert {path.name for path in (REFERENCE / "resources").iterdir()} == set(pages())
 
 
 @pytest.mark.parametrize("definition", definitions(with_machines=True), ids=lambda it: it["spec"]["names"]["kind"])
-def test_every_field_of_ours_says_what_it_is_for(definition: dict[str, object]) -> None:
+def test_each_crd_field_has_a_description(definition: dict[str, object]) -> None:
     silent = re.findall(
         r"^\| `((?:spec|status|entries|total)[^`]*)` \| (?:Required\. *)?\|", page(definition), re.MULTILINE
     )
     assert set(silent) <= OF_ALL_APIS
 
 
-def test_every_variable_is_on_the_page_of_variables() -> None:
+def test_reference_lists_each_environment_variable() -> None:
     text = (REFERENCE / "environment.md").read_text(encoding="utf-8")
-    in_code = {name for file in SOURCE.rglob("*.py") for name in LOOKED_UP.findall(file.read_text(encoding="utf-8"))}
+    in_code = {
+        name for file in SOURCE.rglob("*.py") for name in ENVIRON_LOOKUP.findall(file.read_text(encoding="utf-8"))
+    }
     known = {*MACHINE_VARIABLES, *of_aws.VARIABLES, *of_aws.ENABLING_VARIABLES, *of_oci.VARIABLES, *in_code}
     assert {"NODE_NAME", "KUBERNETES_SERVICE_HOST"} <= in_code
     assert sorted(name for name in known if f"`{name}`" not in text and f"{name}_PROXY" not in text) == []

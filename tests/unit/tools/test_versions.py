@@ -1,4 +1,4 @@
-"""One version, `haulout.__version__`, is that of the image that is built, that packages pull and that pages name."""
+"""`haulout.__version__` is the only version: of the built image, in packages and in the documentation."""
 
 import re
 import subprocess
@@ -28,7 +28,7 @@ PLACEHOLDERS = re.compile(r"TAG(-(aws|oci))?")
 def image_tag(target: str) -> str:
     """Return the name that `make image` gives to an image."""
     command = ["make", "--no-print-directory", "--dry-run", "image", f"TARGET={target}", f"REGISTRY={REGISTRY}"]
-    environment = {"PATH": "/usr/bin:/bin:/usr/local/bin"}  # without what a `make` around this one passes on
+    environment = {"PATH": "/usr/bin:/bin:/usr/local/bin"}  # without the variables of an enclosing `make`
     done = subprocess.run(command, cwd=REPOSITORY, env=environment, capture_output=True, text=True, check=True)
     (build_line,) = (candidate for candidate in done.stdout.splitlines() if " build " in candidate)
     arguments = build_line.split()
@@ -37,7 +37,7 @@ def image_tag(target: str) -> str:
 
 
 def images(found: object) -> Iterator[str]:
-    """Yield all images that objects name."""
+    """Yield all images in objects."""
     if isinstance(found, dict):
         yield from (item for key, item in found.items() if key in ("image", "containerImage"))
         yield from (name for item in found.values() for name in images(item))
@@ -51,7 +51,7 @@ def loaded(path: Path) -> list[RawObject]:
 
 @pytest.mark.real_time
 @pytest.mark.parametrize("target", ["base", *SDKS])
-def test_the_chart_pulls_the_image_that_make_builds(target: str) -> None:
+def test_chart_pulls_the_image_that_make_builds(target: str) -> None:
     variant = "" if target == "base" else target
     objects = render_chart({"image": {"registry": REGISTRY, "variant": variant}, "agent": {"enabled": True}})
     pulled = {name for obj in objects if obj["kind"] in ("Deployment", "DaemonSet") for name in images(obj)}
@@ -59,36 +59,36 @@ def test_the_chart_pulls_the_image_that_make_builds(target: str) -> None:
     assert (pulled, image_tag(target)) == ({wanted}, wanted)
 
 
-def test_there_is_a_target_for_each_variant_of_the_chart() -> None:
+def test_dockerfile_has_a_target_for_each_variant_of_the_chart() -> None:
     targets = re.findall(r"^FROM runtime AS (\w+)$", (REPOSITORY / "Dockerfile").read_text(), re.MULTILINE)
     variant = IMAGE.values["variant"]
     assert isinstance(variant, Value)
     assert set(targets) - {"base"} == set(variant.schema["enum"]) - {""} == set(SDKS)
 
 
-def test_the_chart_is_of_this_version() -> None:
+def test_chart_has_the_current_version() -> None:
     (chart,) = loaded(CHART / "Chart.yaml")
     assert (chart["appVersion"], chart["version"]) == (TAG, to_semver(TAG))
 
 
 @pytest.mark.parametrize("folder", ["manifests", "kustomize", "olm"])
-def test_all_other_packages_name_the_image_that_make_builds(folder: str) -> None:
+def test_other_packages_refer_to_the_image_that_make_builds(folder: str) -> None:
     found = {name for path in (DEPLOY / folder).rglob("*.yaml") for item in loaded(path) for name in images(item)}
     assert {f"{REGISTRY}/{item}" for item in found} == {image_tag("base")}
 
 
-def test_kustomize_replaces_the_image_by_one_of_this_version() -> None:
+def test_kustomize_base_sets_the_current_image_version() -> None:
     (base,) = loaded(DEPLOY / "kustomize" / "base" / "kustomization.yaml")
     assert [f"{image['newName']}:{image['newTag']}" for image in base["images"]] == [OPERATOR]
 
 
-def test_the_bundle_is_of_this_version() -> None:
+def test_bundle_has_the_current_version() -> None:
     paths = sorted((DEPLOY / "olm" / "manifests").glob("*.yaml"))
     csv = only_object("ClusterServiceVersion", [item for path in paths for item in loaded(path)])
     assert (csv["metadata"]["name"], csv["spec"]["version"]) == (f"haulout.v{to_semver(TAG)}", to_semver(TAG))
 
 
-def test_packages_of_python_are_of_this_version() -> None:
+def test_python_package_has_the_current_version() -> None:
     project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())
     assert project["project"]["dynamic"] == ["version"]
     assert REPOSITORY / project["tool"]["hatch"]["version"]["path"] == Path(haulout.__file__)
@@ -97,7 +97,7 @@ def test_packages_of_python_are_of_this_version() -> None:
 @pytest.mark.parametrize(
     ("page", "pattern"), [pytest.param(*it, id=it[0].relative_to(REPOSITORY).as_posix()) for it in files(REPOSITORY)]
 )
-def test_files_name_the_version_that_make_builds(page: Path, pattern: re.Pattern[str]) -> None:
+def test_files_refer_to_the_current_version(page: Path, pattern: re.Pattern[str]) -> None:
     """`make reference` writes the version into them."""
     there = {TAG, *(f"{TAG}-{item}" for item in SDKS)}
     named = (found for found in NAMED.findall(page.read_text()) if not PLACEHOLDERS.fullmatch(found))
@@ -106,12 +106,12 @@ def test_files_name_the_version_that_make_builds(page: Path, pattern: re.Pattern
 
 
 @pytest.mark.parametrize("name", ["container", "install"])
-def test_the_pages_about_images_name_the_one_that_is_built(name: str) -> None:
+def test_image_pages_refer_to_the_built_image(name: str) -> None:
     page = (REPOSITORY / "docs" / "operations" / f"{name}.md").read_text()
     assert {image_tag("base"), image_tag("oci")} <= set(re.findall(rf"{REGISTRY}/haulout:[\w.-]+\w", page))
 
 
-def test_a_page_gets_the_version_and_keeps_all_else() -> None:
+def test_with_version_replaces_only_versions() -> None:
     page = 'x/haulout:0.1.0.dev0-oci, x/haulout:1. newTag: "1"} R/haulout:TAG haulout:8080 haulout: 1.2\n'
     assert with_version(page, "2.0.0rc1") == (
         'x/haulout:2.0.0rc1-oci, x/haulout:2.0.0rc1. newTag: "2.0.0rc1"} R/haulout:TAG haulout:8080 haulout: 1.2\n'

@@ -1,4 +1,4 @@
-"""Certificates that another process makes and reads are those that this one would have made and read."""
+"""Certificates created and read in a subprocess equal those of the own process."""
 
 import subprocess
 import sys
@@ -16,7 +16,7 @@ HOSTS = ("webhook.haulout.svc", "127.0.0.1")
 pytestmark = pytest.mark.real_time
 
 
-async def test_another_process_makes_keys_and_reads_them() -> None:
+async def test_subprocess_generator_creates_and_reads_certificates() -> None:
     generator = SubprocessGenerator()
     rotation = await generator.rotate(None, hosts=HOSTS, now=NOW, is_ca_trusted=False, name="test")
     data = {
@@ -39,7 +39,7 @@ async def test_another_process_makes_keys_and_reads_them() -> None:
 
 
 @pytest.mark.parametrize("executable", ["/nowhere/python", "/bin/false"])
-async def test_where_no_other_process_can_do_it_this_one_does(executable: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_generator_falls_back_to_the_own_process(executable: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "executable", executable)
     generator: CertificateGenerator = SubprocessGenerator()
     rotation = await generator.rotate(None, hosts=HOSTS, now=NOW, is_ca_trusted=False, name="test")
@@ -52,7 +52,7 @@ async def test_where_no_other_process_can_do_it_this_one_does(executable: str, m
     assert rotation.requeue_at > NOW + timedelta(days=200)
 
 
-def test_an_operator_does_not_load_what_makes_them() -> None:
+def test_operator_does_not_import_cryptography() -> None:
     loads = (
         "import sys; from haulout.webhook import component as webhook; from "
         "haulout.cli.run import cluster_mode as operate; print(*sys.modules)"

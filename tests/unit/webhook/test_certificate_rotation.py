@@ -1,4 +1,4 @@
-"""The webhook's own certificates follow each other without a gap."""
+"""Rotation of the webhook's own certificates without a gap in trust."""
 
 import base64
 from datetime import datetime, timedelta
@@ -31,7 +31,7 @@ def issue(now: datetime, hosts: tuple[str, ...] = HOSTS) -> IssuedCertificate:
     return certificate_rotation.issue_certificate(hosts, now=now, name="test")
 
 
-def test_what_is_shown_was_trusted_for_an_hour_before_and_never_ends_over_three_years() -> None:
+def test_served_certificate_is_trusted_an_hour_before_and_never_expires_over_three_years() -> None:
     now, rotation = EPOCH, rotate(None, EPOCH)
     trusted_since = {rotation.certificates.serving.ca_certificate: EPOCH}
     served = {rotation.certificates.serving.ca_certificate}
@@ -54,13 +54,13 @@ def test_what_is_shown_was_trusted_for_an_hour_before_and_never_ends_over_three_
     assert rotation.certificates.ca_bundle.count(b"BEGIN") <= 3
 
 
-def test_a_certificate_that_is_not_trusted_yet_is_not_shown_before_the_last_day() -> None:
+def test_untrusted_certificate_is_not_served_before_the_last_day() -> None:
     first = rotate(None, EPOCH)
     staged = rotate(first.certificates, first.requeue_at)
     assert staged.certificates.next is not None
     assert (
         rotate(staged.certificates, first.requeue_at + CA_OVERLAP / 2).certificates == staged.certificates
-    )  # though it is trusted by now
+    )  # although it is trusted by now
     waiting = rotate(staged.certificates, staged.requeue_at, is_ca_trusted=False)
     assert waiting.certificates == staged.certificates
     assert waiting.requeue_at - staged.requeue_at == timedelta(minutes=10)
@@ -69,7 +69,7 @@ def test_a_certificate_that_is_not_trusted_yet_is_not_shown_before_the_last_day(
     assert last_moment.certificates.previous_cas == (staged.certificates.serving.ca_certificate,)
 
 
-def test_after_a_long_sleep_an_ended_certificate_is_replaced_at_once() -> None:
+def test_expired_certificate_is_replaced_at_once() -> None:
     first = rotate(None, EPOCH)
     later = rotate(first.certificates, EPOCH + 2 * LIFETIME)
     assert later.certificates.serving.issued_at >= EPOCH + 2 * LIFETIME - timedelta(seconds=1)
@@ -78,7 +78,7 @@ def test_after_a_long_sleep_an_ended_certificate_is_replaced_at_once() -> None:
     assert later.certificates.serving == staged.certificates.next
 
 
-def test_another_name_gets_a_certificate_at_once_and_the_former_stays_trusted() -> None:
+def test_changed_host_gets_a_certificate_at_once_and_the_old_ca_stays_trusted() -> None:
     first = rotate(None, EPOCH)
     renamed = rotate(first.certificates, EPOCH, hosts=("other.haulout.svc",))
     assert renamed.certificates.serving != first.certificates.serving
@@ -90,7 +90,7 @@ def data(keys: CertificateSet) -> dict[str, str]:
     return {name: value for name, value in certificate_rotation.to_secret_data(keys).items() if value is not None}
 
 
-def test_a_secret_holds_all_of_it() -> None:
+def test_secret_data_round_trips_the_certificate_set() -> None:
     keys = CertificateSet(issue(EPOCH), issue(EPOCH + timedelta(days=1)), (issue(EPOCH).ca_certificate,))
     assert certificate_rotation.from_secret_data(data(keys)) == keys
     assert certificate_rotation.from_secret_data(data(CertificateSet(keys.serving))) == CertificateSet(keys.serving)
@@ -112,11 +112,11 @@ def encoded(value: bytes) -> str:
         ({"next.crt": encoded(issue(EPOCH).identity.certificate)}, "it has no next.key"),
     ],
 )
-def test_a_secret_that_is_broken_is_told_so(change: dict[str, str], problem: str) -> None:
+def test_malformed_secret_data_is_rejected(change: dict[str, str], problem: str) -> None:
     with pytest.raises(ValueError, match=problem):
         certificate_rotation.from_secret_data(data(CertificateSet(issue(EPOCH))) | change)
 
 
-def test_a_secret_that_is_empty_is_told_so() -> None:
+def test_empty_secret_data_is_rejected() -> None:
     with pytest.raises(ValueError, match=r"it has no ca\.crt"):
         certificate_rotation.from_secret_data({})

@@ -1,4 +1,4 @@
-"""The webhook's certificate in a Secret: made, shared, trusted, renewed, and mended."""
+"""The webhook's certificate in a Secret: creation, sharing, trust, rotation and repair."""
 
 import asyncio
 import base64
@@ -42,7 +42,7 @@ def cluster(clock: Clock) -> SandboxBackend:
 
 @pytest.fixture
 async def client(cluster: SandboxBackend) -> Client:
-    """Return a client of somebody who may do everything, in a cluster where the webhook is registered."""
+    """Return an admin client in a cluster with a ValidatingWebhookConfiguration."""
     client = await cluster.client()
     other = registration.configuration()["webhooks"][0] | {"name": "other.example.com"}
     body = registration.configuration()
@@ -71,7 +71,7 @@ async def injected_ca_bundle(client: Client, at: int = 1) -> bytes:
 
 
 async def is_trusted(client: Client, source: SelfManagedSecret | UserProvidedSecret) -> bool:
-    """Tell whether an API server would believe what is shown now."""
+    """Return whether an API server would trust the served certificate."""
     served = source._serving_certificate.identity
     if served is None:
         return False
@@ -90,7 +90,7 @@ def signs(authority: x509.Certificate, certificate: x509.Certificate) -> bool:
     return True
 
 
-async def test_replicas_that_start_at_once_show_the_same_and_are_trusted(
+async def test_replicas_that_start_together_serve_one_trusted_certificate(
     cluster: SandboxBackend, client: Client
 ) -> None:
     replicas = [self_managed(await cluster.client()) for _ in range(3)]
@@ -98,10 +98,10 @@ async def test_replicas_that_start_at_once_show_the_same_and_are_trusted(
         await client.clock.sleep(SOON)
         assert len({replica._serving_certificate.identity for replica in replicas}) == 1
         assert await is_trusted(client, replicas[0])
-        assert await injected_ca_bundle(client, 0) == b""  # somebody else's entry
+        assert await injected_ca_bundle(client, 0) == b""  # the entry of another webhook
 
 
-async def test_nothing_is_written_while_nothing_changes(client: Client) -> None:
+async def test_idle_certificate_controller_writes_nothing(client: Client) -> None:
     async with running(self_managed(client)):
         await client.clock.sleep(SOON)
         before = await versions(client)
@@ -115,7 +115,7 @@ async def versions(client: Client) -> tuple[str, str]:
     return secret.resource_version, configuration["metadata"]["resourceVersion"]
 
 
-async def test_over_a_year_each_replica_is_trusted_at_every_moment(cluster: SandboxBackend, client: Client) -> None:
+async def test_certificates_of_replicas_are_always_trusted_over_a_year(cluster: SandboxBackend, client: Client) -> None:
     assert isinstance(client.clock, VirtualClock)
     replicas = [self_managed(await cluster.client()) for _ in range(2)]
     served = set()
@@ -130,7 +130,7 @@ async def test_over_a_year_each_replica_is_trusted_at_every_moment(cluster: Sand
     assert len(served) == 2
 
 
-async def test_replicas_that_renew_at_once_make_one_certificate(cluster: SandboxBackend, client: Client) -> None:
+async def test_replicas_that_rotate_together_create_one_certificate(cluster: SandboxBackend, client: Client) -> None:
     assert isinstance(client.clock, VirtualClock)
     replicas = [self_managed(await cluster.client()) for _ in range(3)]
     async with running(*replicas):
@@ -141,11 +141,11 @@ async def test_replicas_that_renew_at_once_make_one_certificate(cluster: Sandbox
         assert cluster.api_server.revision == before + 2  # the Secret, and the registration
         client.clock.move_wall_clock(timedelta(hours=2))
         await client.clock.sleep(SOON)
-        assert cluster.api_server.revision == before + 4  # and both again when the next one is shown
+        assert cluster.api_server.revision == before + 4  # and both again when the next certificate is served
         assert len({replica._serving_certificate.identity for replica in replicas}) == 1
 
 
-def test_a_bundle_is_written_only_into_our_entry_and_only_over_what_was_seen() -> None:
+def test_ca_bundle_patch_changes_only_our_webhook_and_tests_the_old_value() -> None:
     own_entry = registration.configuration()["webhooks"][0]
     injected_entry = own_entry | {"clientConfig": {"url": "https://a.example", "caBundle": "c2Vlbg=="}}
     patch = ca_bundle_patch(
@@ -160,7 +160,7 @@ def test_a_bundle_is_written_only_into_our_entry_and_only_over_what_was_seen() -
     assert ca_bundle_patch({"webhooks": [injected_entry]}, webhook=registration.WEBHOOK, ca_bundle=b"seen") is None
 
 
-async def test_a_secret_that_was_deleted_or_broken_is_written_again_as_it_was(client: Client) -> None:
+async def test_deleted_or_malformed_secret_is_restored(client: Client) -> None:
     source = self_managed(client)
     async with running(source):
         await client.clock.sleep(SOON)
@@ -176,7 +176,7 @@ async def test_a_secret_that_was_deleted_or_broken_is_written_again_as_it_was(cl
         assert source._serving_certificate.identity == served
 
 
-async def test_a_secret_that_is_not_ours_is_left_alone_and_told(client: Client) -> None:
+async def test_unmanaged_secret_is_not_changed_and_is_reported(client: Client) -> None:
     body = {"metadata": {"name": SECRET.name}, "data": {"tls.crt": ""}}
     other_secret = await client.create(SECRETS, body, namespace=SECRET.namespace)
     source = self_managed(client)
@@ -188,7 +188,7 @@ async def test_a_secret_that_is_not_ours_is_left_alone_and_told(client: Client) 
     assert stored.resource_version == other_secret.resource_version
 
 
-async def test_another_service_gets_another_certificate_at_once(client: Client) -> None:
+async def test_other_service_host_gets_another_certificate_at_once(client: Client) -> None:
     first, second = self_managed(client), self_managed(client, hosts=("other.test.svc",))
     async with running(first):
         await client.clock.sleep(SOON)
@@ -196,10 +196,10 @@ async def test_another_service_gets_another_certificate_at_once(client: Client) 
         await client.clock.sleep(SOON)
         assert second._serving_certificate.identity != first._serving_certificate.identity
         assert await is_trusted(client, second)
-        assert await is_trusted(client, first)  # a replica of before the change
+        assert await is_trusted(client, first)  # a replica from before the change
 
 
-async def test_a_bundle_that_somebody_overwrites_is_restored_and_a_quarrel_slows_down(client: Client) -> None:
+async def test_overwritten_ca_bundle_is_restored_with_backoff_on_conflict(client: Client) -> None:
     source = self_managed(client)
     other = replace("/webhooks/1/clientConfig/caBundle", base64.b64encode(Authority().pem).decode())
     async with running(source):
@@ -219,7 +219,7 @@ async def test_a_bundle_that_somebody_overwrites_is_restored_and_a_quarrel_slows
         assert await is_trusted(client, source)
 
 
-async def test_a_registration_that_comes_later_is_told_whom_to_trust(client: Client) -> None:
+async def test_ca_bundle_is_injected_into_a_late_webhook_configuration(client: Client) -> None:
     await client.delete(CONFIGURATIONS, registration.CONFIGURATION)
     source = self_managed(client)
     async with running(source):
@@ -231,7 +231,7 @@ async def test_a_registration_that_comes_later_is_told_whom_to_trust(client: Cli
         assert await injected_ca_bundle(client, 0) != b""
 
 
-async def test_a_registration_that_somebody_else_is_told_to_write_to_is_left_alone(client: Client) -> None:
+async def test_configuration_managed_by_cert_manager_is_not_changed(client: Client) -> None:
     annotations = {"annotations": {"cert-manager.io/inject-ca-from": "a/b"}}
     await client.patch(CONFIGURATIONS, registration.CONFIGURATION, merge_patch({"metadata": annotations}))
     source = self_managed(client)
@@ -242,7 +242,7 @@ async def test_a_registration_that_somebody_else_is_told_to_write_to_is_left_alo
         assert await injected_ca_bundle(client) == b""
 
 
-# A Secret that somebody gives us
+# A user-provided Secret
 
 
 def a_secret(authority: Authority, **more: Any) -> dict[str, Any]:
@@ -252,7 +252,7 @@ def a_secret(authority: Authority, **more: Any) -> dict[str, Any]:
     return {"metadata": {"name": SECRET.name}, "data": encoded | more}
 
 
-async def test_a_given_secret_is_shown_trusted_and_followed(client: Client) -> None:
+async def test_user_provided_secret_is_served_trusted_and_watched(client: Client) -> None:
     source = UserProvidedSecret(client, SECRET, ServingCertificate(), registration=REFERENCE, clock=client.clock)
     async with running(source):
         await client.clock.sleep(SOON)
@@ -273,10 +273,10 @@ async def test_a_given_secret_is_shown_trusted_and_followed(client: Client) -> N
         assert source._serving_certificate.identity == served
 
 
-# What it must be allowed to do
+# Permissions
 
 
-async def test_the_rules_that_we_ship_are_enough(clock: Clock, rng: Random) -> None:
+async def test_shipped_rbac_rules_are_sufficient(clock: Clock, rng: Random) -> None:
     api = ApiServer(clock, rbac=True, namespaces=[SECRET.namespace])
     api.put(registration.configuration())
     subject = {"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "webhook"}

@@ -43,7 +43,7 @@ def a_config_map(*, clients: Authority | None, proxies: Authority | None, names:
 
 @dataclass
 class WebhookUnderTest:
-    """A webhook, and who calls it."""
+    """A webhook and its callers."""
 
     api: ApiServer
     hook: Webhook
@@ -71,7 +71,7 @@ class WebhookUnderTest:
                 return None
 
     async def is_authenticated(self, authority: Authority | None = None, name: str = PROXY) -> bool:
-        """Tell whether a caller is taken for the API server."""
+        """Return whether a caller is authenticated as the API server."""
         recorded: list[bool] = []
         review = self.hook.validator.review
 
@@ -109,7 +109,7 @@ async def serve(folder: Path, *config_map: dict[str, Any], **settings: Any) -> A
         task.cancel()
 
 
-async def test_a_certificate_of_the_front_proxy_is_the_api_servers(tmp_path: Path) -> None:
+async def test_front_proxy_certificate_authenticates_the_api_server(tmp_path: Path) -> None:
     proxies, clients = Authority("proxies"), Authority("clients")
     async with serve(tmp_path, a_config_map(clients=clients, proxies=proxies)) as site:
         await eventually(site.hook.validator._client.clock, lambda: site.hook.clients._trust.authorities)
@@ -119,8 +119,8 @@ async def test_a_certificate_of_the_front_proxy_is_the_api_servers(tmp_path: Pat
         assert not await site.is_authenticated(proxies, "somebody-else")
 
 
-async def test_a_certificate_with_several_common_names_is_nobodys(tmp_path: Path) -> None:
-    """Servers differ in which of them counts."""
+async def test_certificate_with_several_common_names_is_rejected(tmp_path: Path) -> None:
+    """Servers differ in which common name they use."""
     config_map = a_config_map(clients=None, proxies=Authority("proxies"), names=("a", "b"))
     async with serve(tmp_path, config_map) as site:
         await eventually(site.hook.validator._client.clock, lambda: site.hook.clients._trust.authorities)
@@ -130,7 +130,7 @@ async def test_a_certificate_with_several_common_names_is_nobodys(tmp_path: Path
         assert not site.hook.clients.is_api_server({"subject": ()})
 
 
-async def test_names_of_certificates_by_the_client_authority_can_be_given(tmp_path: Path) -> None:
+async def test_client_names_are_configurable_for_the_client_ca(tmp_path: Path) -> None:
     clients = Authority("clients")
     config_map = a_config_map(clients=clients, proxies=None, names=())
     async with serve(tmp_path, config_map, client_names=("kube-apiserver",)) as site:
@@ -139,7 +139,7 @@ async def test_names_of_certificates_by_the_client_authority_can_be_given(tmp_pa
         assert not await site.is_authenticated(clients, PROXY), "without allowed names, nobody is allowed by them"
 
 
-async def test_where_certificates_are_required_everybody_else_is_refused(tmp_path: Path) -> None:
+async def test_required_client_certificates_refuse_all_other_callers(tmp_path: Path) -> None:
     proxies = Authority("proxies")
     config_map = a_config_map(clients=Authority("clients"), proxies=proxies)
     async with serve(tmp_path, config_map, client_auth=ClientAuth.REQUIRED) as site:
@@ -150,7 +150,7 @@ async def test_where_certificates_are_required_everybody_else_is_refused(tmp_pat
         assert await site.call(proxies, "somebody-else") == 403
 
 
-async def test_authorities_that_rotate_are_taken_up_without_a_restart(tmp_path: Path) -> None:
+async def test_rotated_client_cas_are_used_without_a_restart(tmp_path: Path) -> None:
     first, second = Authority("first"), Authority("second")
     config_map = a_config_map(clients=None, proxies=first)
     async with serve(tmp_path, config_map, client_auth=ClientAuth.REQUIRED) as site:
@@ -162,10 +162,10 @@ async def test_authorities_that_rotate_are_taken_up_without_a_restart(tmp_path: 
         assert (await site.call(first), await site.call(second)) == (None, 200)
         site.api.put(a_config_map(clients=None, proxies=second, names="odd"))
         await eventually(clock, lambda: site.hook.clients._reconciler.problem)
-        assert await site.call(second) == 200, "what makes no sense is passed over"
+        assert await site.call(second) == 200, "a malformed value is ignored"
 
 
-async def test_required_without_authorities_refuses_all_and_says_so(tmp_path: Path) -> None:
+async def test_required_client_certificates_without_cas_refuse_all_and_are_not_ready(tmp_path: Path) -> None:
     async with serve(tmp_path, client_auth=ClientAuth.REQUIRED) as site:
         (reason,) = site.hook.not_ready_reasons()
         assert "client certificates are required and cannot be verified: " in reason
@@ -174,14 +174,14 @@ async def test_required_without_authorities_refuses_all_and_says_so(tmp_path: Pa
 
 
 @pytest.mark.parametrize("mode", [ClientAuth.OFF, ClientAuth.OPTIONAL])
-async def test_without_authorities_callers_are_answered_whatever_they_show(tmp_path: Path, mode: ClientAuth) -> None:
+async def test_optional_client_certificates_without_cas_accept_all_callers(tmp_path: Path, mode: ClientAuth) -> None:
     async with serve(tmp_path, client_auth=mode) as site:
         assert (await site.call(), await site.call(Authority("any"))) == (200, 200)
         assert site.hook.not_ready_reasons() == ()
 
 
-async def test_metrics_do_not_ask_for_client_certificates(tmp_path: Path) -> None:
-    """Prometheus may have one of its own, by another authority."""
+async def test_metrics_port_requests_no_client_certificates(tmp_path: Path) -> None:
+    """Prometheus may have a client certificate of another CA."""
     config_map = a_config_map(clients=None, proxies=Authority("proxies"))
     async with serve(tmp_path, config_map, client_auth=ClientAuth.REQUIRED) as site:
         await eventually(site.hook.validator._client.clock, lambda: not site.hook.not_ready_reasons())
@@ -190,9 +190,7 @@ async def test_metrics_do_not_ask_for_client_certificates(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
-async def test_a_session_that_is_resumed_does_not_outlive_its_authority(
-    tmp_path: Path, version: ssl.TLSVersion
-) -> None:
+async def test_resumed_tls_session_is_refused_after_its_ca_was_removed(tmp_path: Path, version: ssl.TLSVersion) -> None:
     old, new = Authority("old"), Authority("new")
     config_map = a_config_map(clients=None, proxies=old)
     async with serve(tmp_path, config_map, client_auth=ClientAuth.REQUIRED) as site:
@@ -205,7 +203,7 @@ async def test_a_session_that_is_resumed_does_not_outlive_its_authority(
         context.load_cert_chain(tmp_path / "old.pem")
         assert site.hook.port is not None
         response, session = await asyncio.to_thread(_post, site.hook.port, context, None)
-        assert response.startswith(b"HTTP/1.1 415 "), "it is let in"
+        assert response.startswith(b"HTTP/1.1 415 "), "the connection is accepted"
         assert session is not None
         site.api.put(a_config_map(clients=None, proxies=new))
         await eventually(clock, lambda: new.pem.decode() in site.hook.clients._trust.authorities)

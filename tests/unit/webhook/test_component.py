@@ -1,4 +1,4 @@
-"""The webhook over HTTPS, and the health checks beside it."""
+"""The webhook over HTTPS, and its health checks."""
 
 import asyncio
 import base64
@@ -86,7 +86,7 @@ def a_review(obj: Any) -> bytes:
     return msgspec.json.encode({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request})
 
 
-async def test_reviews_are_answered_and_nonsense_is_refused(tmp_path: Path) -> None:
+async def test_webhook_answers_reviews_and_rejects_malformed_requests(tmp_path: Path) -> None:
     client, authority = a_client(tmp_path)
     async with (
         running(client, certificate=CertificateFolder(tmp_path)) as hook,
@@ -106,7 +106,7 @@ async def test_reviews_are_answered_and_nonsense_is_refused(tmp_path: Path) -> N
         assert (await post(session, hook, a_review(a_nodemaintenance("m", "absent"))))[0] == 200
 
 
-async def test_another_certificate_is_shown_to_new_connections_while_old_ones_go_on(tmp_path: Path) -> None:
+async def test_updated_certificate_is_served_to_new_connections_and_old_ones_stay_open(tmp_path: Path) -> None:
     client, first = a_client(tmp_path)
     second = Authority("second")
     old_session = aiohttp.TCPConnector(ssl=ssl.create_default_context(cadata=first.pem.decode()))
@@ -124,7 +124,7 @@ async def test_another_certificate_is_shown_to_new_connections_while_old_ones_go
         assert (await post(new, hook, a_review({}), host="localhost"))[0] == 200
 
 
-async def test_a_server_that_is_reached_by_url_is_trusted_by_the_api_server_that_asks_it() -> None:
+async def test_api_server_trusts_the_self_signed_webhook_by_url() -> None:
     """The sandbox's API server, over HTTPS, with a certificate that the webhook made by itself."""
     clock = RealClock()
     cluster = SandboxBackend(clock)
@@ -145,7 +145,7 @@ def injected_ca_bundle(api: ApiServer) -> bytes:
     return base64.b64decode(configuration["webhooks"][0]["clientConfig"].get("caBundle", ""))
 
 
-async def test_without_a_certificate_it_does_not_listen_and_says_why(tmp_path: Path) -> None:
+async def test_webhook_without_a_certificate_does_not_listen_and_reports_why(tmp_path: Path) -> None:
     client, _ = a_client(tmp_path)
     hook = Webhook(client, WebhookSettings(host=LOCAL, port=0, certificate=CertificateFolder(tmp_path / "absent")))
     async with asyncio.TaskGroup() as group:
@@ -156,7 +156,7 @@ async def test_without_a_certificate_it_does_not_listen_and_says_why(tmp_path: P
         task.cancel()
 
 
-async def test_a_port_that_is_taken_is_told_so(tmp_path: Path) -> None:
+async def test_port_in_use_is_a_usage_error(tmp_path: Path) -> None:
     client, _ = a_client(tmp_path)
     async with running(client, certificate=CertificateFolder(tmp_path)) as first:
         second = Webhook(
@@ -169,7 +169,7 @@ async def test_a_port_that_is_taken_is_told_so(tmp_path: Path) -> None:
     assert str(error).startswith(f"cannot listen on port {second._settings.port} for the webhook: ")
 
 
-async def test_health_is_told_with_reasons() -> None:
+async def test_readiness_reports_its_reasons() -> None:
     reasons: list[str] = []
     async with healthz.serve(lambda: reasons, host=LOCAL, port=0) as port, aiohttp.ClientSession() as session:
 
@@ -184,7 +184,7 @@ async def test_health_is_told_with_reasons() -> None:
         assert (await fetch("/other"))[0] == 404
 
 
-# Where a certificate comes from
+# Certificate sources
 
 
 @pytest.mark.parametrize(
@@ -196,17 +196,17 @@ async def test_health_is_told_with_reasons() -> None:
         ("secret:mine", UserSecret("mine")),
     ],
 )
-def test_a_user_says_where_a_certificate_comes_from(text: str, meant: object) -> None:
+def test_certificate_source_option_is_parsed(text: str, meant: object) -> None:
     assert parse_certificate_source(text) == meant
 
 
 @pytest.mark.parametrize("text", ["", "auto:x", "folder", "folder:", "secret:", "odd"])
-def test_what_nobody_can_mean_is_refused(text: str) -> None:
+def test_invalid_certificate_source_is_rejected(text: str) -> None:
     with pytest.raises(UsageError, match="expected auto, self, folder:PATH or secret:NAME"):
         parse_certificate_source(text)
 
 
-def test_olm_comes_before_the_default_folder_and_that_before_our_own(
+def test_automatic_source_prefers_olm_then_the_default_folder_then_self_signed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)

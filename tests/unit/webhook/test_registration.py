@@ -1,11 +1,11 @@
-"""How the webhook is made known to a cluster."""
+"""The ValidatingWebhookConfiguration and the manifests of the webhook."""
 
 from haulout.core.clock import Clock
 from haulout.webhook import registration
 from haulout_sandbox.apiserver import ApiServer
 
 
-async def test_a_server_takes_the_manifests_and_finds_the_service_behind_the_webhook(clock: Clock) -> None:
+async def test_webhook_manifests_are_valid_and_reference_their_service(clock: Clock) -> None:
     api = ApiServer(clock, namespaces=["haulout"])
     for manifest in registration.manifests(namespace="haulout"):
         api.put(manifest)
@@ -21,7 +21,7 @@ async def test_a_server_takes_the_manifests_and_finds_the_service_behind_the_web
     )
 
 
-def test_the_webhook_is_registered_as_the_node_maintenance_operator_registers_its_own() -> None:
+def test_webhook_configuration_is_that_of_the_node_maintenance_operator() -> None:
     body = registration.configuration()
     (hook,) = body["webhooks"]
     assert body["metadata"]["name"] == "node-maintenance-operator-validating-webhook-configuration"
@@ -32,6 +32,6 @@ def test_the_webhook_is_registered_as_the_node_maintenance_operator_registers_it
     assert (rule["operations"], rule["resources"]) == (["CREATE", "UPDATE"], ["nodemaintenances"])
 
 
-def test_a_webhook_outside_of_the_cluster_is_reached_by_url() -> None:
+def test_webhook_outside_of_the_cluster_has_a_url() -> None:
     (hook,) = registration.configuration(url="https://10.0.0.7:9443")["webhooks"]
     assert hook["clientConfig"] == {"url": f"https://10.0.0.7:9443{registration.PATH}"}

@@ -1,4 +1,4 @@
-"""The webhook's answers when things are slow, odd, or happen at the same time."""
+"""Reviews of the webhook when requests are slow, malformed or concurrent."""
 
 import asyncio
 import itertools
@@ -19,7 +19,7 @@ from support.operators.webhook_cluster import a_nodemaintenance, install_nodemai
 
 @pytest.fixture
 async def wired_client(clock: Clock) -> tuple[Client, NetworkConnection]:
-    """Return a client in a cluster that has the nodes n1 and n2, and its line."""
+    """Return a client in a cluster with the nodes n1 and n2, and its network connection."""
     cluster = SandboxBackend(clock)
     client, wire = await cluster.client_with_connection()
     await install_nodemaintenance_crd(cluster, client)
@@ -34,56 +34,56 @@ def a_review(operation: str = "CREATE", new: Any = None, old: Any = None, **more
 
 
 def refusal_text(review: RawObject) -> str:
-    """Return the words of a refusal; empty if there is none."""
+    """Return the message of a denial; empty if admitted."""
     response = review["response"]
     assert response["uid"] == "u-1"
     assert response["allowed"] is ("status" not in response)
     return str(response.get("status", {}).get("message", ""))
 
 
-async def test_an_api_server_that_does_not_answer_is_told_of_before_the_other_one_gives_up(
+async def test_silent_api_server_is_reported_before_the_webhook_timeout(
     wired_client: tuple[Client, NetworkConnection], clock: Clock
 ) -> None:
     client, wire = wired_client
     wire.silence()
-    began = clock.monotonic()
+    started = clock.monotonic()
     response = await Validator(client).review(a_review(new=a_nodemaintenance("m", "n1")), timeout=timedelta(seconds=10))
-    assert clock.monotonic() - began < 10
+    assert clock.monotonic() - started < 10
     assert refusal_text(response) == (
         "could not get node for validating spec.NodeName, please try again: could not get node: the API server did not "
         "answer within 9s"
     )
 
 
-async def test_finalizers_and_labels_pass_while_nobody_answers(
+async def test_metadata_updates_are_admitted_while_the_api_server_is_unreachable(
     wired_client: tuple[Client, NetworkConnection], clock: Clock
 ) -> None:
     client, wire = wired_client
     wire.cut()
     old = a_nodemaintenance("m", "n1", drain={"stored": "before it was checked"})
-    began = clock.monotonic()
+    started = clock.monotonic()
     response = await Validator(client).review(a_review("UPDATE", new=old | {"metadata": {"name": "m"}}, old=old))
     assert refusal_text(response) == ""
-    assert clock.monotonic() == began
+    assert clock.monotonic() == started
 
 
-async def test_a_remembered_admission_delays_the_next_order_by_a_second_and_does_not_refuse_it(
+async def test_recent_admission_delays_the_next_node_maintenance_by_a_second(
     wired_client: tuple[Client, NetworkConnection], clock: Clock
 ) -> None:
-    """The first was refused by another webhook: it never shows up in any list."""
-    validator, began = Validator(wired_client[0]), clock.monotonic()
+    """The first was denied by another webhook: it never appears in a list."""
+    validator, started = Validator(wired_client[0]), clock.monotonic()
     assert refusal_text(await validator.review(a_review(new=a_nodemaintenance("first", "n1")))) == ""
     assert refusal_text(await validator.review(a_review(new=a_nodemaintenance("first", "n1")))) == ""
-    assert clock.monotonic() - began < 0.1
+    assert clock.monotonic() - started < 0.1
     assert refusal_text(await validator.review(a_review(new=a_nodemaintenance("second", "n1")))) == ""
-    assert clock.monotonic() - began < 1.1
+    assert clock.monotonic() - started < 1.1
     assert refusal_text(await validator.review(a_review(new=a_nodemaintenance("third", "n2")))) == ""
 
 
-async def test_forged_reviews_delay_an_honest_order_by_a_second_at_most(
+async def test_forged_reviews_delay_a_genuine_review_by_a_second_at_most(
     wired_client: tuple[Client, NetworkConnection], clock: Clock
 ) -> None:
-    """Each forged review is about another object of the same node, as if many orders were on their way."""
+    """Each forged review is about another object of the same node, as if many creates were in flight."""
     validator, waits = Validator(wired_client[0]), []
 
     async def forge() -> None:
@@ -94,26 +94,26 @@ async def test_forged_reviews_delay_an_honest_order_by_a_second_at_most(
         attackers = [group.create_task(forge()) for _ in range(50)]
         for number in range(5):
             await clock.sleep(timedelta(seconds=3))
-            began = clock.monotonic()
+            started = clock.monotonic()
             assert refusal_text(await validator.review(a_review(new=a_nodemaintenance(f"honest-{number}", "n1")))) == ""
-            waits.append(clock.monotonic() - began)
+            waits.append(clock.monotonic() - started)
         for attacker in attackers:
             attacker.cancel()
     assert max(waits) < 1.1
 
 
-async def test_a_review_of_the_api_server_does_not_wait_for_what_others_forge(
+async def test_authenticated_review_does_not_wait_for_forged_admissions(
     wired_client: tuple[Client, NetworkConnection], clock: Clock
 ) -> None:
-    validator, began = Validator(wired_client[0]), clock.monotonic()
+    validator, started = Validator(wired_client[0]), clock.monotonic()
     assert refusal_text(await validator.review(a_review(new=a_nodemaintenance("forged", "n1")))) == ""
     assert (
         refusal_text(await validator.review(a_review(new=a_nodemaintenance("honest", "n1")), authenticated=True)) == ""
     )
-    assert clock.monotonic() - began < 0.1
+    assert clock.monotonic() - started < 0.1
 
 
-async def test_an_api_server_with_little_patience_is_answered_with_what_the_list_shows(
+async def test_review_with_a_short_timeout_is_answered_from_the_list(
     wired_client: tuple[Client, NetworkConnection],
 ) -> None:
     validator = Validator(wired_client[0])
@@ -122,7 +122,7 @@ async def test_an_api_server_with_little_patience_is_answered_with_what_the_list
     assert refusal_text(response) == ""
 
 
-async def test_an_order_that_waits_is_refused_when_a_list_shows_the_other(
+async def test_waiting_review_is_denied_when_the_list_shows_the_other_object(
     wired_client: tuple[Client, NetworkConnection],
 ) -> None:
     client, validator = wired_client[0], Validator(wired_client[0])
@@ -134,7 +134,7 @@ async def test_an_order_that_waits_is_refused_when_a_list_shows_the_other(
     assert refusal_text(second.result()) == "invalid nodeName, a NodeMaintenance for node n1 already exists"
 
 
-async def test_of_many_that_are_asked_about_at_once_one_is_let_in(
+async def test_exactly_one_of_many_concurrent_creates_is_admitted(
     wired_client: tuple[Client, NetworkConnection],
 ) -> None:
     client, validator = wired_client[0], Validator(wired_client[0])
@@ -150,7 +150,7 @@ async def test_of_many_that_are_asked_about_at_once_one_is_let_in(
     assert sum(not item for item in refusals) == 1
 
 
-def test_of_remembered_admissions_the_oldest_is_forgotten_first() -> None:
+def test_oldest_recent_admission_is_evicted_first() -> None:
     recent_admissions = RecentAdmissions(max_size=3)
     for number in range(5):
         recent_admissions.add(f"m{number}", node=f"n{number}", now=0)
@@ -172,7 +172,7 @@ def test_of_remembered_admissions_the_oldest_is_forgotten_first() -> None:
         (a_review("CONNECT", new=7), ""),
     ],
 )
-async def test_odd_questions_have_sane_answers(
+async def test_malformed_reviews_are_answered(
     wired_client: tuple[Client, NetworkConnection], review: RawObject, text: str
 ) -> None:
     response = refusal_text(await Validator(wired_client[0]).review(review))
@@ -194,6 +194,8 @@ async def test_odd_questions_have_sane_answers(
         b'{"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {"uid": 7, "operation": []}}',
     ],
 )
-async def test_what_is_no_review_is_told_so(wired_client: tuple[Client, NetworkConnection], body: bytes) -> None:
+async def test_body_without_an_admission_review_is_rejected(
+    wired_client: tuple[Client, NetworkConnection], body: bytes
+) -> None:
     with pytest.raises(InvalidReview, match="expected an AdmissionReview"):
         await Validator(wired_client[0]).review(body)

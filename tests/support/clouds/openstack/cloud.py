@@ -39,7 +39,7 @@ class Server:
     project: str
     host: str
     created: datetime
-    ends_at: datetime | None = None  # it was told to go, and is gone from then on
+    ends_at: datetime | None = None  # when a requested deletion takes effect
 
     def document(self) -> Document:
         """Return it as Nova shows it."""
@@ -116,7 +116,7 @@ class OpenStackCloud:
         self._notify_listeners()
 
     def expire_tokens(self) -> None:
-        """Have nobody's token be good any more."""
+        """Invalidate all tokens."""
         self._tokens.clear()
 
     def disable(self, host: str, *, reason: str) -> None:
@@ -125,7 +125,7 @@ class OpenStackCloud:
         found.status, found.reason = "disabled", reason
 
     def subscribe(self, listener: Callable[[], object]) -> Callable[[], None]:
-        """Have somebody called when there are other servers, or are to be; returns what ends that."""
+        """Call a function when servers are added or deleted; return a function that unsubscribes it."""
         self._listeners.append(listener)
         return lambda: self._listeners.remove(listener)
 
@@ -154,7 +154,7 @@ class OpenStackCloud:
                 raise
 
     async def authenticate(self, account: Account) -> tuple[str, datetime]:
-        """Return a token, and until when it is good."""
+        """Return a token and its expiry."""
         return await self.faults.call("Authenticate", lambda: self._authenticate(account))
 
     async def list_servers(self, project: str, *, name: str = "") -> Sequence[Document]:
@@ -166,7 +166,7 @@ class OpenStackCloud:
         return await self.faults.call("ShowServer", lambda: self._server_of(project, server).document())
 
     async def delete_server(self, project: str, server: str) -> None:
-        """Have a server leave; it takes a while."""
+        """Delete a server, which takes a while."""
         await self.faults.call("DeleteServer", lambda: self._delete(project, server))
 
     async def services(self) -> Sequence[Document]:
@@ -174,7 +174,7 @@ class OpenStackCloud:
         return await self.faults.call("ListServices", lambda: [host.document() for host in self.hosts])
 
     def project_of(self, token: str) -> str:
-        """Return the project that a token is for; raises if it is not good."""
+        """Return the project of a token; raise if the token is invalid."""
         project, until = self._tokens.get(token, ("", self.clock.now()))
         if until <= self.clock.now():
             raise _api_error("The request you have made requires authentication.", status=_UNAUTHORIZED)

@@ -37,7 +37,7 @@ async def serving(cloud: OpenStackCloud, *, host: str, port: int = 0) -> AsyncIt
 
 
 def mount(app: web.Application, cloud: OpenStackCloud) -> None:
-    """Have an application answer for Keystone and Nova."""
+    """Add the routes of Keystone and Nova to an application."""
     front = _Api(cloud)
     app.router.add_get(_KEYSTONE, front.keystone)
     app.router.add_post(f"{_KEYSTONE}/auth/tokens", _with_error_responses(front.authenticate, keystone=True))
@@ -132,7 +132,7 @@ class _Api:
 
 
 def _with_error_responses(answer: Answer, *, keystone: bool = False) -> Answer:
-    """Return the same, with errors as Keystone or Nova tell them."""
+    """Return the handler with errors in the format of Keystone and Nova."""
 
     async def handle(request: web.Request) -> web.Response:
         try:

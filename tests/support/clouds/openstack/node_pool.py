@@ -61,7 +61,7 @@ class NodePool:
             end()
 
     async def _reconcile(self) -> datetime | None:
-        """Do what is due; return when more is."""
+        """Do what is due; return when the next step is due."""
         now, servers = self._cloud.clock.now(), self._servers()
         existing = {candidate.id for candidate in servers}
         for deleted in [candidate for candidate in self._nodes if candidate not in existing]:
@@ -100,7 +100,7 @@ class NodePool:
         self._cloud.boot(f"{self.name}-{hashlib.sha256(f'{self.name} {self._server_count}'.encode()).hexdigest()[:5]}")
 
     def _join(self, server: Server) -> None:
-        """Have a server become a node, as its kubelet does, unless a machine of its name is there already."""
+        """Register a server as a node, as its kubelet does, unless a machine of its name exists."""
         if server.id in self._nodes:
             return
         self._nodes[server.id] = server.name
@@ -108,6 +108,6 @@ class NodePool:
             self._kubelets.add(Machine(name=server.name, provider_id=f"openstack:///{server.id}"))
 
     async def _remove_node(self, node: str) -> None:
-        """Have a node be gone, as the cloud's controller has it when the server is."""
+        """Delete a node, as the cloud controller manager does when its server is deleted."""
         if node in self._kubelets.names:
             await self._kubelets.remove(node)

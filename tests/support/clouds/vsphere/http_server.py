@@ -93,7 +93,7 @@ class Front:
         }
 
     def mount(self, app: web.Application) -> None:
-        """Have an application answer for it."""
+        """Add its routes to an application."""
         app.router.add_get(f"{PATH}/vimServiceVersions.xml", self._versions)
         app.router.add_post(PATH, self.handle)
 
@@ -239,8 +239,8 @@ def _object(found: CollectedObject) -> str:
     )
     missing = "".join(
         f"<missingSet>{element('path', path)}"
-        f"{element('fault', {'fault': TypedValue(why, {}), 'localizedMessage': why})}</missingSet>"
-        for path, why in found.missing.items()
+        f"{element('fault', {'fault': TypedValue(reason, {}), 'localizedMessage': reason})}</missingSet>"
+        for path, reason in found.missing.items()
     )
     return f"<objects>{element('obj', found.ref)}{values}{missing}</objects>"
 

@@ -101,7 +101,7 @@ def response_envelope(call: str, returned: str) -> str:
 
 
 def fault_envelope(error: CloudError) -> str:
-    """Return a whole answer that says no."""
+    """Return a complete response with a fault."""
     detail = f'<{error.code}Fault xmlns="urn:vim25" xsi:type={quoteattr(error.code)}></{error.code}Fault>'
     fault_text = f"<faultcode>ServerFaultCode</faultcode><faultstring>{escape(error.message)}</faultstring>"
     return f"{_HEAD}<soapenv:Fault>{fault_text}<detail>{detail}</detail></soapenv:Fault>{_TAIL}"

@@ -1,4 +1,4 @@
-"""A hub, Cluster API and Metal3 together: hosts that go off and come back, rules that reach the drain of a node."""
+"""A hub, Cluster API and Metal3 together: powering hosts off and on, and MachineDrainRules in drains."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -33,7 +33,7 @@ ON_HOSTS = {"infrastructureRef": {"kind": "Metal3MachineTemplate", "name": "work
 
 @asynccontextmanager
 async def hub_with_a_host(clock: Clock) -> AsyncIterator[tuple[ManagementCluster, str]]:
-    """Have a hub, and a Machine on a host whose node a profile manages."""
+    """Run a hub, with a Machine on a host whose node is managed by a profile."""
     async with management_cluster(clock, CLUSTER) as site:
         await site.create(a_host("r1", namespace="a"))
         (machine,) = await site.create_machines(CLUSTER, spec=ON_HOSTS)
@@ -72,8 +72,8 @@ def is_ready(site: ManagementCluster, machine: str) -> bool:
     return any(it["type"] == "Ready" and it["status"] == "True" for it in site.node(machine)["status"]["conditions"])
 
 
-async def maintained(site: ManagementCluster, machine: str) -> None:
-    """Ask for maintenance, and have the profile prepare the node."""
+async def start_maintenance(site: ManagementCluster, machine: str) -> None:
+    """Request maintenance, and prepare the node as the profile does."""
     await label(site, machine, MAINTENANCE, "requested")
     await site.eventually(lambda: MACHINE_MAINTENANCE in site.node(machine)["metadata"]["labels"])
     await change_node(site, machine, spec={"unschedulable": True})
@@ -81,9 +81,9 @@ async def maintained(site: ManagementCluster, machine: str) -> None:
     await site.eventually(lambda: not is_on(site))
 
 
-async def test_a_host_is_off_for_its_maintenance_and_a_node_again_after_it(clock: Clock) -> None:
+async def test_host_is_powered_off_for_maintenance_and_its_node_returns(clock: Clock) -> None:
     async with hub_with_a_host(clock) as (site, machine):
-        await maintained(site, machine)
+        await start_maintenance(site, machine)
         await site.eventually(lambda: not is_ready(site, machine))
         await clock.sleep(timedelta(minutes=5))
         assert not is_on(site)
@@ -91,9 +91,9 @@ async def test_a_host_is_off_for_its_maintenance_and_a_node_again_after_it(clock
         await site.eventually(lambda: is_on(site) and is_ready(site, machine))
 
 
-async def test_a_host_whose_machine_was_deleted_in_maintenance_serves_the_next_one(clock: Clock) -> None:
+async def test_host_of_a_machine_deleted_in_maintenance_is_reused(clock: Clock) -> None:
     async with hub_with_a_host(clock) as (site, machine):
-        await maintained(site, machine)
+        await start_maintenance(site, machine)
         await site.delete("machines", machine)
         await site.eventually(lambda: OUR_REBOOT_ANNOTATION not in host(site)["metadata"].get("annotations", {}))
         await site.patch("machines", machine, metadata={"labels": {ENABLED: None}})
@@ -103,7 +103,7 @@ async def test_a_host_whose_machine_was_deleted_in_maintenance_serves_the_next_o
         assert (is_on(site), is_ready(site, another)) == (True, True)
 
 
-async def test_rules_of_the_management_cluster_hold_for_a_drain_in_the_workload_cluster(clock: Clock) -> None:
+async def test_machine_drain_rules_apply_to_drains_in_the_workload_cluster(clock: Clock) -> None:
     async with hub_with_a_host(clock) as (site, machine):
         rule = {
             "apiVersion": "cluster.x-k8s.io/v1beta2",

@@ -1,4 +1,4 @@
-"""What is applied to a cluster before the operator runs in it."""
+"""The manifests that install the operator."""
 
 import subprocess
 import sys
@@ -25,7 +25,7 @@ def one(kind: str, objects: list[RawObject]) -> RawObject:
     return found
 
 
-def test_the_roles_hold_exactly_what_controllers_say_they_need() -> None:
+def test_operator_roles_grant_exactly_the_required_permissions() -> None:
     granted = {
         (it["metadata"].get("namespace"), rule["apiGroups"][0], rule["resources"][0], verb)
         for it in operator_manifests.role_objects(WANTED)
@@ -41,7 +41,7 @@ def test_the_roles_hold_exactly_what_controllers_say_they_need() -> None:
     assert granted == needed
 
 
-def test_no_rule_is_wider_than_it_has_to_be() -> None:
+def test_operator_roles_have_no_wildcards() -> None:
     rules = [rule for it in operator_manifests.role_objects(WANTED) for rule in it.get("rules", ())]
     assert not any("*" in part for rule in rules for parts in rule.values() for part in parts)
     assert not [rule for rule in rules if rule.get("resources") == ["namespaces"] and rule["verbs"] != ["get"]]
@@ -59,7 +59,7 @@ profiles:
 """
 
 
-def test_pods_can_be_deleted_only_where_a_policy_may_delete() -> None:
+def test_pod_deletion_is_granted_only_if_a_policy_may_delete() -> None:
     forceful = loader.load(FORCEFUL.encode(), registries(), {}, file="f").configuration
     image = "example/haulout:1"
 
@@ -73,7 +73,7 @@ def test_pods_can_be_deleted_only_where_a_policy_may_delete() -> None:
     assert can_delete(Installation(image=image, pod_deletion=True))
 
 
-def test_nodes_on_esx_hosts_are_seen_to_by_a_secret_for_who_asks_for_it() -> None:
+def test_esx_option_mounts_its_secret_and_sets_the_flag() -> None:
     def pod_of(wanted: Installation) -> RawObject:
         found: RawObject = one("Deployment", operator_manifests.operator_objects(wanted))["spec"]["template"]["spec"]
         return found
@@ -84,7 +84,7 @@ def test_nodes_on_esx_hosts_are_seen_to_by_a_secret_for_who_asks_for_it() -> Non
     assert pod["containers"][0]["volumeMounts"][-1] == {"name": "esx", "mountPath": "/esx", "readOnly": True}
 
 
-def test_what_replaces_machines_is_there_for_who_asks_for_it(capsys: pytest.CaptureFixture[str]) -> None:
+def test_machines_option_adds_its_crd_namespace_and_rules(capsys: pytest.CaptureFixture[str]) -> None:
     def printed(*args: str) -> list[RawObject]:
         with pytest.raises(SystemExit) as exited:
             main(["manifests", *args])
@@ -103,7 +103,7 @@ def test_what_replaces_machines_is_there_for_who_asks_for_it(capsys: pytest.Capt
     assert "machine.openshift.io" not in str(without)
 
 
-def test_services_find_the_pods_and_the_api_server_finds_the_webhook() -> None:
+def test_services_select_the_pods_and_the_webhook_service() -> None:
     objects = operator_manifests.all_objects(WANTED)
     deployment = one("Deployment", objects)
     labels = deployment["spec"]["template"]["metadata"]["labels"]
@@ -119,7 +119,7 @@ def test_services_find_the_pods_and_the_api_server_finds_the_webhook() -> None:
     assert "node-maintenance-operator-controller-manager-metrics-service" in services
 
 
-def test_the_configuration_is_found_where_the_operator_looks_for_it() -> None:
+def test_configuration_is_mounted_at_the_default_path() -> None:
     pod = one("Deployment", operator_manifests.all_objects(WANTED))["spec"]["template"]["spec"]
     (container,) = pod["containers"]
     (volume,) = [it for it in pod["volumes"] if "configMap" in it]
@@ -128,7 +128,7 @@ def test_the_configuration_is_found_where_the_operator_looks_for_it() -> None:
     assert mounted == str((Path(container["workingDir"]) / DEFAULT_PATH).parent)
 
 
-def test_what_is_printed_is_what_was_meant(capsys: pytest.CaptureFixture[str]) -> None:
+def test_manifests_command_prints_all_objects(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as exited:
         main(
             ["manifests", "--image", "example/haulout:1", "-n", "ops", "--lease-namespace", "locks", "--replicas", "3"]
@@ -139,14 +139,14 @@ def test_what_is_printed_is_what_was_meant(capsys: pytest.CaptureFixture[str]) -
     assert "&id" not in printed
 
 
-def test_a_secret_without_a_namespace_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+def test_aws_secret_without_a_namespace_is_rejected(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as exited:
         main(["manifests", "--image", "example/haulout:1", "--aws-secret", "keys"])
     assert exited.value.code == 2
     assert "--aws-secret: expected NAMESPACE/NAME, found 'keys'" in capsys.readouterr().err
 
 
-def test_without_an_image_only_the_definitions_can_be_had(capsys: pytest.CaptureFixture[str]) -> None:
+def test_manifests_without_an_image_require_crds_only(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as exited:
         main(["manifests"])
     assert exited.value.code == 2
@@ -165,7 +165,7 @@ def test_without_an_image_only_the_definitions_can_be_had(capsys: pytest.Capture
         pytest.param("haulout.cli.run.cluster_mode", ("rich", "cryptography"), id="the operator without a webhook"),
     ],
 )
-def test_nothing_is_loaded_that_is_not_needed(module: str, heavy: tuple[str, ...]) -> None:
+def test_command_line_imports_no_unneeded_libraries(module: str, heavy: tuple[str, ...]) -> None:
     program = f"import sys; import {module}; print(*sorted(m for m in sys.modules if m.startswith({heavy})))"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.split() == []

@@ -1,4 +1,4 @@
-"""The whole operator with a queue of AWS, and an agent on each node that hears of the same: one notice, one drain."""
+"""The operator with an AWS queue and an agent on each node that report the same event: one notice, one drain."""
 
 import asyncio
 from collections.abc import Sequence
@@ -35,21 +35,23 @@ workloads:
 
 
 @pytest.mark.parametrize("has_queue", [True, False])
-async def test_an_agent_and_a_queue_have_a_node_drained_once(clock: Clock, tmp_path: Path, *, has_queue: bool) -> None:
+async def test_agent_and_queue_drain_the_node_of_one_event_once(
+    clock: Clock, tmp_path: Path, *, has_queue: bool
+) -> None:
     file = tmp_path / "aws.yaml"
     file.write_text(SCENARIO)
     cluster = Cluster(clock, seed=1, heartbeat=timedelta(seconds=40), latency=timedelta())
-    stage = ScenarioCluster(cluster, load(str(file)))
+    scenario_cluster = ScenarioCluster(cluster, load(str(file)))
     async with cluster.running():
-        await stage.deploy()
-        await install(stage)
+        await scenario_cluster.deploy()
+        await install(scenario_cluster)
         await clock.sleep(MINUTE)
         configured = ProfilesFile(tmp_path / "none.yaml", environ={}, clock=clock, is_optional=True)
         vitals = OperatorStatus(profiles=ProfilesComponent(configured, FakeExternalClient()))
-        cloud = stage.fleet.aws.cloud
-        instances = {it: stage.fleet.member(it) for it in ("np1-01", "np1-02", "np1-03")}
+        cloud = scenario_cluster.fleet.aws.cloud
+        instances = {it: scenario_cluster.fleet.member(it) for it in ("np1-01", "np1-02", "np1-03")}
         async with asyncio.TaskGroup() as tasks:
-            running = [tasks.create_task(run_scenario_operator(cluster.client("haulout"), stage, vitals))]
+            running = [tasks.create_task(run_scenario_operator(cluster.client("haulout"), scenario_cluster, vitals))]
             for node, member in instances.items():
                 assert member is not None
                 client = cluster.client(f"agent-{node}")

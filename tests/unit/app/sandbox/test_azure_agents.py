@@ -1,4 +1,4 @@
-"""Azure in the sandbox as people start it: what its machines hear, and the whole operator that acts on it."""
+"""Azure in the default sandbox: scheduled events of its machines, and the operator that handles them."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -35,53 +35,53 @@ timeline:
 
 
 @asynccontextmanager
-async def living(clock: Clock, folder: Path) -> AsyncIterator[tuple[ScenarioCluster, list[str]]]:
-    """Have the scenario play, and the operator in it without any configuration."""
+async def running_sandbox_scenario(clock: Clock, folder: Path) -> AsyncIterator[tuple[ScenarioCluster, list[str]]]:
+    """Run the scenario, and the operator in it without any configuration."""
     file = folder / "azure.yaml"
     file.write_text(SCENARIO)
     cluster = Cluster(clock, seed=1, heartbeat=timedelta(seconds=40), latency=timedelta())
-    stage = ScenarioCluster(cluster, load(str(file)))
-    told: list[str] = []
+    scenario_cluster = ScenarioCluster(cluster, load(str(file)))
+    events: list[str] = []
     async with cluster.running():
-        await stage.deploy()
-        await install(stage)
+        await scenario_cluster.deploy()
+        await install(scenario_cluster)
         await clock.sleep(MINUTE)
         configured = ProfilesFile(folder / "none.yaml", environ={}, clock=clock, is_optional=True)
         vitals = OperatorStatus(profiles=ProfilesComponent(configured, FakeExternalClient()))
         async with asyncio.TaskGroup() as tasks:
-            timeline = Timeline(stage, on_event=lambda at, what: told.append(f"{at} {what}"))
+            timeline = Timeline(scenario_cluster, on_event=lambda at, what: events.append(f"{at} {what}"))
             running = [
                 tasks.create_task(timeline.run()),
-                tasks.create_task(run_scenario_operator(cluster.client(OPERATOR), stage, vitals)),
+                tasks.create_task(run_scenario_operator(cluster.client(OPERATOR), scenario_cluster, vitals)),
             ]
-            yield stage, told
+            yield scenario_cluster, events
             for task in running:
                 task.cancel()
 
 
-async def test_a_node_is_emptied_azure_is_told_to_begin_and_the_node_comes_back(clock: Clock, tmp_path: Path) -> None:
-    async with living(clock, tmp_path) as (stage, told):
+async def test_azure_events_are_approved_after_the_drain_and_nodes_return(clock: Clock, tmp_path: Path) -> None:
+    async with running_sandbox_scenario(clock, tmp_path) as (scenario_cluster, events):
         await clock.sleep(85 * MINUTE)
-        found = list((await stage.cluster.client("me").list(MAINTENANCE_NOTICES)).items)
-        nodes = {it["metadata"]["name"]: it for it in stage.cluster.api.objects("nodes")}
-        cloud = stage.fleet.azure.cloud
-        history = stage.cluster.api.history
+        found = list((await scenario_cluster.cluster.client("me").list(MAINTENANCE_NOTICES)).items)
+        nodes = {it["metadata"]["name"]: it for it in scenario_cluster.cluster.api.objects("nodes")}
+        cloud = scenario_cluster.fleet.azure.cloud
+        history = scenario_cluster.cluster.api.history
     assert {it.spec.kind: it.status.phase for it in found} == {
         "Reboot": NoticePhase.COMPLETED,
         "Freeze": NoticePhase.COMPLETED,
         "Terminate": NoticePhase.COMPLETED,
     }
     by_reason = {it.spec.kind: it for it in found}
-    assert _began_early(by_reason["Reboot"])
-    assert _began_early(by_reason["Terminate"])
-    assert not _began_early(by_reason["Freeze"])  # nobody empties a node for some seconds
+    assert _started_early(by_reason["Reboot"])
+    assert _started_early(by_reason["Terminate"])
+    assert not _started_early(by_reason["Freeze"])  # a node is not drained for a freeze of some seconds
     assert [machine[-1] for machine, _ in cloud.approvals] == ["0", "2"]
-    assert [it.split(maxsplit=1)[1] for it in told] == [
+    assert [it.split(maxsplit=1)[1] for it in events] == [
         "Azure will reboot np1-01 in 20m",
         "Azure reboots np1-01, which is empty",
         "Azure is done with np1-01",
         "Azure will freeze np1-02 in 15m",
-        told[4].split(maxsplit=1)[1],
+        events[4].split(maxsplit=1)[1],
         "Azure is done with np1-02",
         "Azure will terminate np1-03 in 10m",
         "Azure terminates np1-03, which is empty",
@@ -97,6 +97,6 @@ async def test_a_node_is_emptied_azure_is_told_to_begin_and_the_node_comes_back(
     )
 
 
-def _began_early(notice: MaintenanceNotice) -> bool:
-    said = notice.status.condition(NoticeCondition.EARLY_START)
-    return said is not None and said.status == "True"
+def _started_early(notice: MaintenanceNotice) -> bool:
+    condition = notice.status.condition(NoticeCondition.EARLY_START)
+    return condition is not None and condition.status == "True"

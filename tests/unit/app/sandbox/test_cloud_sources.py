@@ -1,4 +1,4 @@
-"""The sandbox as people start it: what its clouds announce, and the operator that hears it, for an hour."""
+"""The default sandbox: the maintenance that its clouds announce, and the operator, for an hour."""
 
 import asyncio
 import re
@@ -44,24 +44,24 @@ OURS = (
 
 
 @dataclass
-class Life:
-    """A sandbox that lives, and what was told of it."""
+class RunningSandbox:
+    """A running sandbox and its events."""
 
-    stage: ScenarioCluster
-    begins: datetime
-    told: list[str] = field(default_factory=list)
+    scenario_cluster: ScenarioCluster
+    started_at: datetime
+    events: list[str] = field(default_factory=list)
 
     async def notices(self) -> list[MaintenanceNotice]:
         """Return all notices."""
-        return list((await self.stage.cluster.client("me").list(MAINTENANCE_NOTICES)).items)
+        return list((await self.scenario_cluster.cluster.client("me").list(MAINTENANCE_NOTICES)).items)
 
     def machines(self) -> dict[str, RawObject]:
         """Return the Machines of OpenShift, by name."""
-        return {it["metadata"]["name"]: it for it in self.stage.cluster.api.objects("machines")}
+        return {it["metadata"]["name"]: it for it in self.scenario_cluster.cluster.api.objects("machines")}
 
     def unwell(self) -> list[str]:
         """Return the nodes that are not in service."""
-        return [it["metadata"]["name"] for it in self.stage.cluster.api.objects("nodes") if not _is_well(it)]
+        return [it["metadata"]["name"] for it in self.scenario_cluster.cluster.api.objects("nodes") if not _is_well(it)]
 
 
 def _is_well(node: dict[str, object]) -> bool:
@@ -74,39 +74,39 @@ def _is_well(node: dict[str, object]) -> bool:
 
 
 @asynccontextmanager
-async def living(
+async def running_sandbox_scenario(
     clock: Clock, folder: Path, *, seed: int, scenario: str = "default", nodes: int = 10
-) -> AsyncIterator[Life]:
-    """Have a small sandbox of a scenario, and the operator in it without any configuration."""
+) -> AsyncIterator[RunningSandbox]:
+    """Run a small sandbox of a scenario, and the operator in it without any configuration."""
     loaded = load(scenario)
     cluster = Cluster(clock, seed=seed, heartbeat=timedelta(seconds=40), latency=timedelta())
-    stage = ScenarioCluster(cluster, loaded.with_scenario(resize(loaded.scenario, nodes=nodes, pods_per_node=4)))
+    scenario_cluster = ScenarioCluster(
+        cluster, loaded.with_scenario(resize(loaded.scenario, nodes=nodes, pods_per_node=4))
+    )
     async with cluster.running():
-        await stage.deploy()
-        await install(stage)
+        await scenario_cluster.deploy()
+        await install(scenario_cluster)
         await clock.sleep(3 * MINUTE)
-        life = Life(stage, clock.now())
+        life = RunningSandbox(scenario_cluster, clock.now())
         configured = ProfilesFile(folder / "none.yaml", environ={}, clock=clock, is_optional=True)
         vitals = OperatorStatus(profiles=ProfilesComponent(configured, FakeExternalClient()))
         async with asyncio.TaskGroup() as tasks:
-            told = Timeline(stage, on_event=lambda _, what: life.told.append(what))
+            timeline = Timeline(scenario_cluster, on_event=lambda _, what: life.events.append(what))
             running = [
-                tasks.create_task(told.run()),
-                tasks.create_task(run_scenario_operator(cluster.client(OPERATOR), stage, vitals)),
+                tasks.create_task(timeline.run()),
+                tasks.create_task(run_scenario_operator(cluster.client(OPERATOR), scenario_cluster, vitals)),
             ]
             yield life
             for task in running:
                 task.cancel()
 
 
-async def test_in_an_hour_of_the_default_scenario_all_that_is_announced_is_met_with_an_empty_node(
-    clock: Clock, tmp_path: Path
-) -> None:
-    async with living(clock, tmp_path, seed=0) as life:
+async def test_default_scenario_drains_each_announced_node_in_time_for_an_hour(clock: Clock, tmp_path: Path) -> None:
+    async with running_sandbox_scenario(clock, tmp_path, seed=0) as life:
         await clock.sleep(58 * MINUTE)
-        notices, unwell, history = await life.notices(), life.unwell(), life.stage.cluster.api.history
+        notices, unwell, history = await life.notices(), life.unwell(), life.scenario_cluster.cluster.api.history
 
-    assert [re.sub(r"\b(general|large|spot)-\d+", r"\1", it) for it in life.told] == [
+    assert [re.sub(r"\b(general|large|spot)-\d+", r"\1", it) for it in life.events] == [
         "OCI will reboot general in 25m",
         "AWS will reboot large in 2m",
         "OCI will reboot general in 30m",
@@ -147,22 +147,22 @@ async def test_in_an_hour_of_the_default_scenario_all_that_is_announced_is_met_w
     )
 
 
-async def test_what_a_cloud_announces_is_a_notice_within_seconds(clock: Clock, tmp_path: Path) -> None:
-    async with living(clock, tmp_path, seed=1) as life:
-        seen: dict[str, timedelta] = {}
+async def test_cloud_events_become_notices_within_seconds(clock: Clock, tmp_path: Path) -> None:
+    async with running_sandbox_scenario(clock, tmp_path, seed=1) as life:
+        delays: dict[str, timedelta] = {}
         for _ in range(100):
             await clock.sleep(timedelta(seconds=1))
             for it in await life.notices():
-                seen.setdefault(f"{it.spec.source} {it.spec.kind}", clock.now() - (it.spec.reported_at or life.begins))
-    assert set(seen) == {"oci Reboot", "aws Reboot", "aws Stop", "aws Terminate"}
-    assert max(seen.values()) <= timedelta(seconds=10)
+                delays.setdefault(
+                    f"{it.spec.source} {it.spec.kind}", clock.now() - (it.spec.reported_at or life.started_at)
+                )
+    assert set(delays) == {"oci Reboot", "aws Reboot", "aws Stop", "aws Terminate"}
+    assert max(delays.values()) <= timedelta(seconds=10)
 
 
-async def test_in_the_openshift_scenario_machines_are_replaced_before_aws_takes_their_instances(
-    clock: Clock, tmp_path: Path
-) -> None:
-    async with living(clock, tmp_path, seed=0, scenario="openshift", nodes=12) as life:
-        cloud, before = life.stage.fleet.aws.cloud, set(life.machines())
+async def test_openshift_scenario_replaces_machines_before_their_aws_events(clock: Clock, tmp_path: Path) -> None:
+    async with running_sandbox_scenario(clock, tmp_path, seed=0, scenario="openshift", nodes=12) as life:
+        cloud, before = life.scenario_cluster.fleet.aws.cloud, set(life.machines())
         assert all(it["status"]["phase"] == "Running" for it in life.machines().values())
         assert all(
             machine_key(it["spec"]["providerID"]) in cloud.ec2_instances.by_id for it in life.machines().values()
@@ -170,10 +170,10 @@ async def test_in_the_openshift_scenario_machines_are_replaced_before_aws_takes_
 
         await clock.sleep(20 * MINUTE)
         notices, after, unwell = await life.notices(), life.machines(), life.unwell()
-        records = life.stage.cluster.api.objects("machinemaintenances")
-        history = life.stage.cluster.api.history
+        records = life.scenario_cluster.cluster.api.objects("machinemaintenances")
+        history = life.scenario_cluster.cluster.api.history
 
-    assert Counter(_without_names(it) for it in life.told) == {
+    assert Counter(_without_names(it) for it in life.events) == {
         "AWS will stop NODE, NODE in 24h": 1,
         "AWS will terminate NODE in 24h": 1,
         "AWS will reboot NODE in 5m": 1,
@@ -199,7 +199,7 @@ async def test_in_the_openshift_scenario_machines_are_replaced_before_aws_takes_
     }
     (retired,) = (it for it in records if it["spec"]["eventcode"] == "instance-retirement")
     machine, node = retired["spec"]["machinelink"], retired["status"]["nodeName"]
-    assert [it for it in life.told if machine in it or node in it.split()] == [
+    assert [it for it in life.events if machine in it or node in it.split()] == [
         f"AWS will terminate {node} in 24h",
         f"MaintenanceNotice aws-{retired['spec']['eventid']}: Terminate of {node}",
         f"MachineMaintenance: Machine {machine} is to be replaced (instance-retirement)",
@@ -229,11 +229,11 @@ async def test_in_the_openshift_scenario_machines_are_replaced_before_aws_takes_
     )
 
 
-def _without_names(told: str) -> str:
-    """Return what was told, without names that are left to chance."""
-    told = re.sub(r"aws-instance-event-\w+", "EVENT", told)
-    told = re.sub(r"\b(worker-zone-[abc]|cluster)-\w{5}\b", "SET-1", told)
-    return re.sub(r"\b(worker|master)-\d+", "NODE", re.sub(r"\bworker-zone-[abc]\b", "SET", told))
+def _without_names(event: str) -> str:
+    """Return an event without random names."""
+    event = re.sub(r"aws-instance-event-\w+", "EVENT", event)
+    event = re.sub(r"\b(worker-zone-[abc]|cluster)-\w{5}\b", "SET-1", event)
+    return re.sub(r"\b(worker|master)-\d+", "NODE", re.sub(r"\bworker-zone-[abc]\b", "SET", event))
 
 
 GOOGLE = """
@@ -248,17 +248,17 @@ timeline:
 """
 
 
-async def test_nodes_are_empty_when_google_reboots_them_and_back_in_service_after(clock: Clock, tmp_path: Path) -> None:
+async def test_google_scenario_drains_nodes_before_reboots_and_returns_them(clock: Clock, tmp_path: Path) -> None:
     scenario = tmp_path / "google.yaml"
     scenario.write_text(GOOGLE)
-    async with living(clock, tmp_path, seed=0, scenario=str(scenario), nodes=3) as life:
+    async with running_sandbox_scenario(clock, tmp_path, seed=0, scenario=str(scenario), nodes=3) as life:
         await clock.sleep(2 * MINUTE)
         assert sorted((it.spec.kind, it.status.phase) for it in await life.notices()) == [
             ("Migrate", "Planned"),
             ("Reboot", "Planned"),
         ]
         await clock.sleep(28 * MINUTE)
-        assert life.told == [
+        assert life.events == [
             "Google Cloud will reboot gke-01 in 20m",
             "Google Cloud will migrate gke-02 in 3h",
             "Google Cloud cancels the migration of gke-02",
@@ -269,7 +269,7 @@ async def test_nodes_are_empty_when_google_reboots_them_and_back_in_service_afte
             ("Migrate", "Cancelled"),
             ("Reboot", "Completed"),
         ]
-        assert life.stage.fleet.gcp.cloud.operations.performed == ["gke-01"], (
-            "it was told to begin once the node was empty"
+        assert life.scenario_cluster.fleet.gcp.cloud.operations.performed == ["gke-01"], (
+            "early start was requested once the node was empty"
         )
         assert life.unwell() == []

@@ -1,4 +1,4 @@
-"""The sandbox with workload clusters, as people start it: the hub, and an operator in each of them."""
+"""The sandbox with workload clusters: the hub, and an operator in each workload cluster."""
 
 import asyncio
 import re
@@ -33,22 +33,24 @@ A, B, METAL = ClusterKey("team-a", "prod"), ClusterKey("team-b", "prod"), Cluste
 
 
 @dataclass
-class Life:
-    """A sandbox that lives, and what was told of it."""
+class RunningSandbox:
+    """A running sandbox and its events."""
 
-    stage: ScenarioCluster
+    scenario_cluster: ScenarioCluster
     hub: HubStatus
-    told: list[str] = field(default_factory=list)
+    events: list[str] = field(default_factory=list)
 
     def machines(self, key: ClusterKey) -> dict[str, RawObject]:
         """Return the Machines of a workload cluster, by name."""
-        found = self.stage.cluster.api.objects("machines", namespace=key.namespace)
+        found = self.scenario_cluster.cluster.api.objects("machines", namespace=key.namespace)
         return {it["metadata"]["name"]: it for it in found if it["spec"]["clusterName"] == key.name}
 
     def unwell(self) -> list[str]:
         """Return the nodes of workload clusters that are not in service."""
         nodes = (
-            node for it in self.stage.workload_cluster_manager.clusters.values() for node in it.api.objects("nodes")
+            node
+            for it in self.scenario_cluster.workload_cluster_manager.clusters.values()
+            for node in it.api.objects("nodes")
         )
         return [it["metadata"]["name"] for it in nodes if not _is_well(it)]
 
@@ -59,50 +61,54 @@ def _is_well(node: RawObject) -> bool:
 
 
 @asynccontextmanager
-async def living(clock: Clock) -> AsyncIterator[Life]:
-    """Have the scenario `hub`, and all that runs in it without any configuration."""
+async def running_sandbox_scenario(clock: Clock) -> AsyncIterator[RunningSandbox]:
+    """Run the scenario `hub` with its components, without any configuration."""
     loaded = load("hub")
     loaded = loaded.with_scenario(replace(loaded.scenario, heartbeat=RARELY))
-    stage = ScenarioCluster(Cluster(clock, heartbeat=RARELY, latency=timedelta()), loaded)
-    async with stage.running():
-        await stage.deploy()
-        await install(stage)
+    scenario_cluster = ScenarioCluster(Cluster(clock, heartbeat=RARELY, latency=timedelta()), loaded)
+    async with scenario_cluster.running():
+        await scenario_cluster.deploy()
+        await install(scenario_cluster)
         await clock.sleep(loaded.scenario.age)
-        life = Life(stage, HubStatus())
+        life = RunningSandbox(scenario_cluster, HubStatus())
         with workload_profiles() as file:
             operators = {
                 key: OperatorStatus(
                     profiles=ProfilesComponent(ProfilesFile(file, environ={}, clock=clock), FakeExternalClient())
                 )
-                for key in stage.workload_cluster_manager.clusters
+                for key in scenario_cluster.workload_cluster_manager.clusters
             }
         async with asyncio.TaskGroup() as tasks:
-            told = Timeline(stage, on_event=lambda _, what: life.told.append(what))
+            timeline = Timeline(scenario_cluster, on_event=lambda _, what: life.events.append(what))
             running = [
-                tasks.create_task(told.run()),
-                tasks.create_task(run_hub_and_operators(stage.cluster.client(OPERATOR), stage, life.hub, operators)),
+                tasks.create_task(timeline.run()),
+                tasks.create_task(
+                    run_hub_and_operators(
+                        scenario_cluster.cluster.client(OPERATOR), scenario_cluster, life.hub, operators
+                    )
+                ),
             ]
             yield life
             for task in running:
                 task.cancel()
 
 
-async def test_machines_are_replaced_when_their_nodes_have_let_go_and_no_cluster_waits_for_another(
+async def test_hub_scenario_replaces_machines_after_their_drain_independently_per_cluster(
     clock: Clock,
 ) -> None:
-    async with living(clock) as life:
+    async with running_sandbox_scenario(clock) as life:
         before = {key: set(life.machines(key)) for key in (A, B, METAL)}
         assert [len(it) for it in before.values()] == [4, 3, 3]
         await clock.sleep(4.5 * MINUTE)
-        away = {it.key: it.connection_state for it in life.hub.cluster_statuses()}
+        states_in_between = {it.key: it.connection_state for it in life.hub.cluster_statuses()}
         await clock.sleep(4.5 * MINUTE)
         after = {key: life.machines(key) for key in (A, B, METAL)}
-        standings, unwell = {it.key: it for it in life.hub.cluster_statuses()}, life.unwell()
-        histories = {key: it.api.history for key, it in life.stage.workload_cluster_manager.clusters.items()}
+        statuses, unwell = {it.key: it for it in life.hub.cluster_statuses()}, life.unwell()
+        histories = {key: it.api.history for key, it in life.scenario_cluster.workload_cluster_manager.clusters.items()}
 
-    assert away[A] is away[METAL] is ConnectionState.CONNECTED
-    assert away[B] is not ConnectionState.CONNECTED
-    assert {it.connection_state for it in standings.values()} == {ConnectionState.CONNECTED}
+    assert states_in_between[A] is states_in_between[METAL] is ConnectionState.CONNECTED
+    assert states_in_between[B] is not ConnectionState.CONNECTED
+    assert {it.connection_state for it in statuses.values()} == {ConnectionState.CONNECTED}
     assert [len(it) for it in after.values()] == [4, 3, 3]
     assert [len(set(after[key]) & before[key]) for key in after] == [0, 2, 3]
     assert {it["status"]["phase"] for all_of in after.values() for it in all_of.values()} == {"Running"}
@@ -119,8 +125,8 @@ async def test_machines_are_replaced_when_their_nodes_have_let_go_and_no_cluster
             OnlyOwnCordonsRemoved(operator={OPERATOR}),
             until=clock.now(),
         )
-    told = [_without_names(it) for it in life.told]
-    assert [it for it in told if B.namespace in it] == [
+    events = [_without_names(it) for it in life.events]
+    assert [it for it in events if B.namespace in it] == [
         "cluster team-b/prod does not answer its management cluster for 4m",
         "deleted of team-b/prod: MACHINE",
         "Machine MACHINE of team-b/prod waits for a hook before it is drained: maintenance-controller",
@@ -130,17 +136,17 @@ async def test_machines_are_replaced_when_their_nodes_have_let_go_and_no_cluster
         "Machine MACHINE of team-b/prod is empty, and is ended",
         "Machine MACHINE of team-b/prod is gone",
     ]
-    assert [it for it in told if METAL.namespace in it] == [
+    assert [it for it in events if METAL.namespace in it] == [
         "maintenance requested of datacentre/metal: MACHINE",
         "maintenance of Machine MACHINE of datacentre/metal is approved: its node is ready for it",
         "host datacentre/HOST is off",
         "Machine MACHINE of datacentre/metal was maintained for 2m: the request is withdrawn",
         "host datacentre/HOST is on",
     ]
-    assert told.count("Machine MACHINE of team-a/prod is gone") == 4
+    assert events.count("Machine MACHINE of team-a/prod is gone") == 4
 
 
-def _without_names(told: str) -> str:
-    """Return what was told, without names that are left to chance."""
-    told = re.sub(r"\b(workers|rack)-\w{10}-\w{5}\b", "MACHINE", told)
-    return re.sub(r"\b(workers|rack)-\w{10}\b", "SET", re.sub(r"\brack-\d\d\b", "HOST", told))
+def _without_names(event: str) -> str:
+    """Return an event without random names."""
+    event = re.sub(r"\b(workers|rack)-\w{10}-\w{5}\b", "MACHINE", event)
+    return re.sub(r"\b(workers|rack)-\w{10}\b", "SET", re.sub(r"\brack-\d\d\b", "HOST", event))

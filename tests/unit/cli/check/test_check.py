@@ -50,7 +50,7 @@ def write(text: str) -> str:
     return "maintenance.yaml"
 
 
-def test_a_good_file_is_explained(haulout: RunCommand) -> None:
+def test_valid_file_is_explained(haulout: RunCommand) -> None:
     assert haulout("check", write(FILE)) == (
         0,
         """\
@@ -78,11 +78,11 @@ Checks
     )
 
 
-def test_quiet_says_nothing_about_a_good_file(haulout: RunCommand) -> None:
+def test_quiet_prints_nothing_for_a_valid_file(haulout: RunCommand) -> None:
     assert haulout("check", "-q", write(FILE)) == (0, "", "")
 
 
-def test_all_errors_come_at_once_with_line_key_found_and_expected(haulout: RunCommand) -> None:
+def test_all_errors_are_reported_with_line_key_and_expectation(haulout: RunCommand) -> None:
     broken = FILE.replace("requeue: 30s", "requeue: soon").replace("type: hasLabel", "type: hasLable")
     code, out, _ = haulout("check", write(broken))
     assert code == 2
@@ -95,7 +95,7 @@ def test_all_errors_come_at_once_with_line_key_found_and_expected(haulout: RunCo
     assert last == "maintenance.yaml cannot be used: 2 errors."
 
 
-def test_errors_in_the_values_of_a_trigger_come_with_those_in_its_form(haulout: RunCommand) -> None:
+def test_errors_in_values_and_shape_of_a_trigger_are_reported_together(haulout: RunCommand) -> None:
     trigger = (
         "  trigger:\n  - {name: t, type: eviction, config: {evictionTimeout: soon, drain: {parallel: 0}}}\nprofiles:"
     )
@@ -104,11 +104,11 @@ def test_errors_in_the_values_of_a_trigger_come_with_those_in_its_form(haulout: 
     assert keys == ["action", "evictionTimeout", "drain.parallel"]
 
 
-def test_a_duration_without_a_unit_is_doubted(haulout: RunCommand) -> None:
+def test_duration_without_a_unit_is_a_warning(haulout: RunCommand) -> None:
     code, out, _ = haulout("check", "-q", write(FILE.replace("requeue: 30s", "requeue: 24")))
     assert code == 0
-    said = "found 24 without a unit, which means seconds: write 24s if so"
-    assert out == f"maintenance.yaml:2: warning: intervals.requeue: {said}\n"
+    message = "found 24 without a unit, which means seconds: write 24s if so"
+    assert out == f"maintenance.yaml:2: warning: intervals.requeue: {message}\n"
 
 
 @pytest.mark.parametrize(
@@ -118,19 +118,19 @@ def test_a_duration_without_a_unit_is_doubted(haulout: RunCommand) -> None:
         ("profiles: @os\n", "found '@', with which no value"),
     ],
 )
-def test_a_character_that_yaml_does_not_allow_is_named(haulout: RunCommand, text: str, found: str) -> None:
+def test_invalid_yaml_character_is_named(haulout: RunCommand, text: str, found: str) -> None:
     _, out, _ = haulout("check", "-q", write(text))
     assert found in out
 
 
-def test_a_mistyped_key_is_told_beside_the_error_it_makes(haulout: RunCommand) -> None:
+def test_mistyped_key_is_reported_as_warning_beside_the_missing_key(haulout: RunCommand) -> None:
     code, out, _ = haulout("check", "-q", write(FILE.replace("  requeue: 30s", "  requeu: 30s")))
     assert code == 2
     assert "maintenance.yaml:1: error: intervals.requeue: expected a duration" in out
     assert "maintenance.yaml:2: warning: intervals.requeu: " in out
 
 
-def test_warnings_fail_only_if_that_is_wanted(haulout: RunCommand) -> None:
+def test_warnings_fail_only_with_strict(haulout: RunCommand) -> None:
     warning = "maintenance.yaml:8: warning: instances.check[1].name: check 'few' is used in no chain\n"
     assert haulout("check", "-q", write(UNUSED)) == (0, warning, "")
     assert haulout("check", "-q", "--strict", write(UNUSED)) == (1, warning, "")
@@ -165,31 +165,31 @@ END:VCALENDAR
 """
 
 
-def test_a_calendar_that_is_there_and_broken_is_told_with_its_lines(haulout: RunCommand) -> None:
-    """One that is not there may be where the operator runs: that is no news here."""
+def test_invalid_calendar_file_is_reported_with_its_lines(haulout: RunCommand) -> None:
+    """A missing file is no warning, because it may exist where the operator runs."""
     Path("good.ics").write_text(GOOD)
     Path("bad.ics").write_text(BAD)
     Path("elsewhere.ics").mkdir()
-    status, told, _ = haulout("check", "-q", write(FREEZES))
+    status, output, _ = haulout("check", "-q", write(FREEZES))
     until = "until this is fixed, checks that need the file do not pass"
-    start, line = told.splitlines()
+    start, line = output.splitlines()
     assert status == 0
-    where = "maintenance.yaml:7: warning: instances.check[0].config.calendars[1]: bad.ics"
-    assert start.startswith(f"{where}:5: DTSTART: expected a day or a time such as")
-    assert line == f"{where}:7: VEVENT: expected DTSTART, found none; {until}"
+    prefix = "maintenance.yaml:7: warning: instances.check[0].config.calendars[1]: bad.ics"
+    assert start.startswith(f"{prefix}:5: DTSTART: expected a day or a time such as")
+    assert line == f"{prefix}:7: VEVENT: expected DTSTART, found none; {until}"
     assert haulout("check", "--strict", "-q", "maintenance.yaml")[0] == 1
     Path("bad.ics").write_text(GOOD)
     assert haulout("check", "--strict", "-q", "maintenance.yaml") == (0, "", "")
 
 
 @pytest.mark.parametrize("name", ["a\0b", "x" * 5000, "/dev/zero", ""])
-def test_a_calendar_that_is_no_file_is_not_waited_for(haulout: RunCommand, name: str) -> None:
+def test_calendar_that_is_no_regular_file_does_not_block(haulout: RunCommand, name: str) -> None:
     file = write(FREEZES.replace("[good.ics, bad.ics, elsewhere.ics]", json.dumps([name])))
-    status, told, _ = haulout("check", "-q", file)
-    assert (status, "ics" in told) == (0 if name else 2, False)
+    status, output, _ = haulout("check", "-q", file)
+    assert (status, "ics" in output) == (0 if name else 2, False)
 
 
-def test_variables_that_are_set_elsewhere_are_errors_with_a_way_out(haulout: RunCommand) -> None:
+def test_unset_variables_are_errors_with_a_remedy(haulout: RunCommand) -> None:
     code, out, err = haulout("check", "-q", write(VARIABLE))
     assert code == 2
     assert "instances.check[0].config.key: expected a value for NEEDED" in out
@@ -199,7 +199,7 @@ def test_variables_that_are_set_elsewhere_are_errors_with_a_way_out(haulout: Run
     assert "--env NEEDED=value" in err
 
 
-def test_variables_can_be_taken_for_set_and_never_show(haulout: RunCommand) -> None:
+def test_ignore_env_accepts_unset_variables(haulout: RunCommand) -> None:
     code, out, err = haulout("check", "--ignore-env", write(VARIABLE))
     assert code == 0
     assert "needed  hasLabel (key: ${NEEDED})" in out
@@ -207,7 +207,7 @@ def test_variables_can_be_taken_for_set_and_never_show(haulout: RunCommand) -> N
     assert err == "Not set here, but assumed to be set where the operator runs: NEEDED, MOST.\n"
 
 
-def test_values_of_variables_are_checked_and_never_show(haulout: RunCommand) -> None:
+def test_values_of_env_flags_are_validated_and_not_printed(haulout: RunCommand) -> None:
     given = ("--env", "NEEDED=token-of-the-king", "--env", "MOST=2")
     code, out, err = haulout("check", *given, write(VARIABLE))
     assert (code, err) == (0, "")
@@ -218,20 +218,20 @@ def test_values_of_variables_are_checked_and_never_show(haulout: RunCommand) -> 
     assert "found the value of ${MOST:?how many}" in out
 
 
-def test_no_value_of_a_variable_mends_what_is_wrong_elsewhere(haulout: RunCommand) -> None:
+def test_ignore_env_does_not_hide_other_errors(haulout: RunCommand) -> None:
     code, out, _ = haulout("check", "-q", "--ignore-env", write(VARIABLE.replace("30s", "soon")))
     assert code == 2
     assert out.count("error") == 1
     assert "intervals.requeue" in out
 
 
-def test_a_variable_that_must_be_set_is_no_pair_is_a_usage_error(haulout: RunCommand) -> None:
+def test_env_flag_without_a_value_is_a_usage_error(haulout: RunCommand) -> None:
     code, _, err = haulout("check", "--env", "NEEDED", write(FILE))
     assert code == 2
     assert "expected NAME=value, found 'NEEDED'" in err
 
 
-def test_the_picture_is_mermaid_and_nothing_else(haulout: RunCommand) -> None:
+def test_graph_prints_only_mermaid(haulout: RunCommand) -> None:
     code, out, err = haulout("check", "--graph", write(UNUSED))
     assert code == 0
     assert out.startswith('---\ntitle: "os"\n---\nstateDiagram-v2\n')
@@ -240,7 +240,7 @@ def test_the_picture_is_mermaid_and_nothing_else(haulout: RunCommand) -> None:
     assert "warning" in err
 
 
-def test_programs_get_all_of_it(haulout: RunCommand) -> None:
+def test_machine_readable_output_has_all_fields(haulout: RunCommand) -> None:
     code, out, err = haulout("check", "-o", "json", write(UNUSED))
     assert (code, err) == (0, "")
     found = json.loads(out)
@@ -257,64 +257,64 @@ def test_programs_get_all_of_it(haulout: RunCommand) -> None:
     ]
 
 
-def test_programs_get_errors_too(haulout: RunCommand) -> None:
+def test_json_output_has_errors(haulout: RunCommand) -> None:
     code, out, _ = haulout("check", "-o", "json", write("intervals: {requeue: soon}"))
     found = json.loads(out)
     assert (code, found["ok"], found["profiles"]) == (2, False, None)
     assert [it["key"] for it in found["errors"]] == ["intervals.requeue"]
 
 
-def test_a_file_that_is_not_there_is_named(haulout: RunCommand) -> None:
+def test_missing_file_is_named(haulout: RunCommand) -> None:
     code, out, err = haulout("check", "nowhere.yaml")
     assert (code, out) == (2, "")
     assert err == "haulout: nowhere.yaml: expected a file that can be read: no such file or directory\n"
 
 
-def test_a_file_comes_from_standard_input(haulout: RunCommand, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_file_is_read_from_standard_input(haulout: RunCommand, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(UNUSED.encode())))
     assert haulout("check", "-q", "-").out.startswith("standard input:8: warning: ")
 
 
-def test_something_must_be_checked(haulout: RunCommand) -> None:
+def test_file_argument_is_required(haulout: RunCommand) -> None:
     assert haulout("check").err == "haulout: Missing argument 'FILE'. See 'haulout check --help'.\n"
 
 
-def test_the_schema_for_editors_is_json(haulout: RunCommand) -> None:
+def test_schema_is_printed_as_json(haulout: RunCommand) -> None:
     code, out, err = haulout("check", "--schema")
     assert (code, err) == (0, "")
     schema = json.loads(out)
     assert "hasLabel" in schema["properties"]["instances"]["properties"]["check"]["items"]["properties"]["type"]["enum"]
 
 
-def test_what_others_wrote_cannot_take_over_the_terminal(haulout: RunCommand) -> None:
+def test_control_characters_are_escaped(haulout: RunCommand) -> None:
     hostile = FILE.replace("name: os", 'name: "os\\e[2J"').replace("  requeue", '  "x\\e[2J": 1\n  requeue')
     out = haulout("check", write(hostile)).out
     assert "\x1b" not in out
     assert "\\x1b[2J" in out
 
 
-def test_the_default_is_printed_to_be_copied_and_is_explained(haulout: RunCommand) -> None:
+def test_printed_default_passes_the_check(haulout: RunCommand) -> None:
     code, out, err = haulout("check", "--print-default")
     assert (code, err) == (0, "")
-    code, shown, _ = haulout("check", "--strict", write(out))
+    code, explanation, _ = haulout("check", "--strict", write(out))
     assert code == 0
-    assert "profile notices (for nodes while maintenance is announced for them)" in shown
+    assert "profile notices (for nodes while maintenance is announced for them)" in explanation
     graph = haulout("check", "--graph", write(out)).out
     assert "operational --> [*] : nothing is announced any more" in graph
     assert json.loads(haulout("check", "-o", "json", write(out)).out)["profiles"][0]["onNotice"] is True
 
 
-def test_a_budget_is_explained(haulout: RunCommand) -> None:
+def test_budget_is_explained(haulout: RunCommand) -> None:
     text = "budget:\n- max: 10%\n- {max: 1, groupBy: [zone], selector: pool=gpu}\n"
-    shown = haulout("check", write(FILE + text)).out
-    assert "  at most 10% in the whole cluster\n  at most 1 node in each zone, of those with pool=gpu\n" in shown
-    assert "profile os" in shown
+    explanation = haulout("check", write(FILE + text)).out
+    assert "  at most 10% in the whole cluster\n  at most 1 node in each zone, of those with pool=gpu\n" in explanation
+    assert "profile os" in explanation
     alone = haulout("check", write(text)).out
     assert "maintenance.yaml can be used." in alone
     assert "There are no profiles" in alone
 
 
-def test_a_budget_that_is_not_understood_is_refused_not_loosened(haulout: RunCommand) -> None:
+def test_invalid_budget_is_an_error(haulout: RunCommand) -> None:
     text = "budget:\n- max: 0\n- {max: 1, groupby: zone}\n- max: 1\n  groupBy: [a b]\n- selector: pool=gpu\n"
     found = haulout("check", write(text))
     expected = "expected a number of at least 1, or a share from 1% to 100%"

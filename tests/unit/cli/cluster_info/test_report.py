@@ -21,7 +21,7 @@ from support.fakes.scripted_transport import json_response, status_response
 FORBIDDEN = status_response(403, "Forbidden", 'User "bob" cannot do this')
 
 
-async def look(cluster: AccessReviewApi, clock: Clock, *, namespace: str | None = None) -> ClusterFindings:
+async def collect_findings(cluster: AccessReviewApi, clock: Clock, *, namespace: str | None = None) -> ClusterFindings:
     connection = Connection(
         server=cluster.server,
         context="prod",
@@ -36,7 +36,7 @@ async def look(cluster: AccessReviewApi, clock: Clock, *, namespace: str | None 
     return await report.collect_report(Session(connection, client), namespace=namespace)
 
 
-def text(findings: ClusterFindings) -> str:
+def report_text_of(findings: ClusterFindings) -> str:
     return report.to_text(findings, marks=UNICODE_MARKS, grant_command="haulout … --grant | kubectl …")
 
 
@@ -46,15 +46,17 @@ _LEDGER = "haulout-budget-nodes-in-maintenance"
 def line(findings: ClusterFindings, beginning: str) -> str:
     """Return the one line that begins like this, without its indentation and with single spaces."""
     [found] = [
-        " ".join(each.split()) for each in text(findings).splitlines() if " ".join(each.split()).startswith(beginning)
+        " ".join(each.split())
+        for each in report_text_of(findings).splitlines()
+        if " ".join(each.split()).startswith(beginning)
     ]
     return found
 
 
-# What people read
+# Text output
 
 
-async def test_a_cluster_where_all_is_well_reads_like_this(clock: Clock) -> None:
+async def test_report_of_a_fully_permitted_cluster(clock: Clock) -> None:
     cluster = AccessReviewApi(
         served={
             "nodemaintenance.medik8s.io/v1beta1": ["nodemaintenances"],
@@ -63,7 +65,7 @@ async def test_a_cluster_where_all_is_well_reads_like_this(clock: Clock) -> None
     )
 
     assert (
-        text(await look(cluster, clock))
+        report_text_of(await collect_findings(cluster, clock))
         == """\
 Cluster    https://10.0.0.1:6443 (context prod, from /etc/kubeconfig)
 Version    v1.36.3, linux/amd64
@@ -121,46 +123,48 @@ Optional custom resources
     )
 
 
-async def test_what_is_missing_is_marked_and_comes_with_a_way_to_get_it(clock: Clock) -> None:
-    findings = await look(AccessReviewApi(refused={"create pods/eviction", "watch pods"}), clock)
+async def test_missing_permissions_are_marked_with_the_grant_command(clock: Clock) -> None:
+    findings = await collect_findings(AccessReviewApi(refused={"create pods/eviction", "watch pods"}), clock)
 
     assert line(findings, "✗ evict pods") == "✗ evict pods pods/eviction: create"
     assert line(findings, "✗ watch pods") == "✗ watch pods pods: list, watch (missing: watch)"
     assert line(findings, "✓ watch nodes")
-    assert text(findings).endswith("context of a cluster admin:\n  haulout … --grant | kubectl …")
+    assert report_text_of(findings).endswith("context of a cluster admin:\n  haulout … --grant | kubectl …")
 
 
-async def test_the_servers_own_reason_is_passed_on_once(clock: Clock) -> None:
-    findings = await look(AccessReviewApi(refused={"*"}, refusal_reason='clusterrole "haulout" not found'), clock)
+async def test_refusal_reason_of_the_server_is_printed_once(clock: Clock) -> None:
+    findings = await collect_findings(
+        AccessReviewApi(refused={"*"}, refusal_reason='clusterrole "haulout" not found'), clock
+    )
 
-    assert text(findings).count('The server adds: clusterrole "haulout" not found') == 1
+    assert report_text_of(findings).count('The server adds: clusterrole "haulout" not found') == 1
 
 
-async def test_a_namespace_that_is_given_wins_over_the_connections(clock: Clock) -> None:
-    findings = await look(AccessReviewApi(), clock, namespace="haulout")
+async def test_namespace_flag_overrides_the_namespace_of_the_context(clock: Clock) -> None:
+    findings = await collect_findings(AccessReviewApi(), clock, namespace="haulout")
 
     assert line(findings, "Namespace") == "Namespace haulout"
-    assert "leases.coordination.k8s.io in haulout" in text(findings)
+    assert "leases.coordination.k8s.io in haulout" in report_text_of(findings)
 
 
-async def test_a_custom_resource_in_another_version_is_off_and_says_so(clock: Clock) -> None:
+async def test_custom_resource_in_another_version_is_reported_as_off(clock: Clock) -> None:
     cluster = AccessReviewApi(served={"nodemaintenance.medik8s.io/v1": ["nodemaintenances"]})
 
-    shown = line(await look(cluster, clock), "- NodeMaintenance")
+    feature_line = line(await collect_findings(cluster, clock), "- NodeMaintenance")
 
-    assert shown.endswith("(off: installed as v1, needed as v1beta1)")
+    assert feature_line.endswith("(off: installed as v1, needed as v1beta1)")
 
 
-async def test_a_custom_resource_whose_server_is_down_is_unknown_not_off(clock: Clock) -> None:
-    findings = await look(AccessReviewApi(unavailable_versions=["haulout.dev/v1alpha1"]), clock)
+async def test_custom_resource_of_an_unavailable_api_server_is_reported_as_unknown(clock: Clock) -> None:
+    findings = await collect_findings(AccessReviewApi(unavailable_versions=["haulout.dev/v1alpha1"]), clock)
 
     assert line(findings, "? MaintenanceNotice").endswith("(unknown: the server of haulout.dev does not answer)")
     assert line(findings, "API down") == "API down haulout.dev/v1alpha1"
 
 
-async def test_what_may_not_be_asked_is_unknown_and_the_rest_is_told(clock: Clock) -> None:
+async def test_forbidden_queries_are_reported_as_unknown(clock: Clock) -> None:
     unasked = ("/version", "/api", "/apis", "*/selfsubjectreviews")
-    findings = await look(AccessReviewApi(fixed_responses=dict.fromkeys(unasked, FORBIDDEN)), clock)
+    findings = await collect_findings(AccessReviewApi(fixed_responses=dict.fromkeys(unasked, FORBIDDEN)), clock)
 
     assert line(findings, "Version") == "Version unknown: not allowed to ask"
     assert line(findings, "You are") == "You are unknown: the server does not say"
@@ -168,36 +172,36 @@ async def test_what_may_not_be_asked_is_unknown_and_the_rest_is_told(clock: Cloc
     assert line(findings, "✓ watch nodes")
 
 
-async def test_an_anonymous_user_is_told_to_log_in(clock: Clock) -> None:
-    findings = await look(AccessReviewApi(username="system:anonymous", refused={"*"}), clock)
+async def test_anonymous_user_is_advised_to_log_in(clock: Clock) -> None:
+    findings = await collect_findings(AccessReviewApi(username="system:anonymous", refused={"*"}), clock)
 
-    assert text(findings).splitlines()[-1] == (
+    assert report_text_of(findings).splitlines()[-1] == (
         "https://10.0.0.1:6443 treats you as system:anonymous: context 'prod' in /etc/kubeconfig contains no "
         "credentials "
         "that the server accepts; log in, or use another context"
     )
 
 
-async def test_a_namespace_that_does_not_exist_is_told_with_how_to_create_it(clock: Clock) -> None:
+async def test_missing_namespace_is_reported_with_the_create_command(clock: Clock) -> None:
     gone = status_response(404, "NotFound", 'namespaces "shop" not found')
-    findings = await look(AccessReviewApi(fixed_responses={"/api/v1/namespaces/shop": gone}), clock)
+    findings = await collect_findings(AccessReviewApi(fixed_responses={"/api/v1/namespaces/shop": gone}), clock)
 
     assert line(findings, "Namespace") == "Namespace shop (does not exist)"
-    assert text(findings).splitlines()[-1] == "To create the namespace:  kubectl create namespace shop"
+    assert report_text_of(findings).splitlines()[-1] == "To create the namespace:  kubectl create namespace shop"
     assert not findings.ready
     assert json.loads(report.to_json(findings))["namespaceExists"] is False
     assert json.loads(report.to_json(findings))["ready"] is False
 
 
-async def test_a_namespace_that_may_not_be_seen_is_no_obstacle(clock: Clock) -> None:
-    findings = await look(AccessReviewApi(fixed_responses={"/api/v1/namespaces/shop": FORBIDDEN}), clock)
+async def test_unreadable_namespace_does_not_prevent_readiness(clock: Clock) -> None:
+    findings = await collect_findings(AccessReviewApi(fixed_responses={"/api/v1/namespaces/shop": FORBIDDEN}), clock)
 
     assert line(findings, "Namespace") == "Namespace shop (unknown whether it exists: not allowed to read it)"
     assert findings.ready
     assert json.loads(report.to_json(findings))["namespaceExists"] is None
 
 
-async def test_what_the_server_says_cannot_take_over_the_terminal(clock: Clock) -> None:
+async def test_server_text_with_control_characters_is_escaped(clock: Clock) -> None:
     """Cursor movements, line breaks and reversed text come out as escapes."""
     evil = "\x1b[2J\r\n\u202eroot"
     cluster = AccessReviewApi(
@@ -209,18 +213,18 @@ async def test_what_the_server_says_cannot_take_over_the_terminal(clock: Clock) 
     )
     cluster.fixed_responses["/version"] = json_response({"gitVersion": f"v1{evil}", "platform": f"p{evil}"})
 
-    shown = text(await look(cluster, clock))
+    report_text = report_text_of(await collect_findings(cluster, clock))
 
-    assert all(each.isprintable() for each in shown.splitlines())
+    assert all(each.isprintable() for each in report_text.splitlines())
     for begin in ("eve", "g", "no", "a", "v1", "p"):
-        assert rf"{begin}\x1b[2J\r\n\u202eroot" in shown
+        assert rf"{begin}\x1b[2J\r\n\u202eroot" in report_text
 
 
-async def test_a_user_whom_an_old_server_cannot_name_is_told_that_grant_cannot_help(clock: Clock) -> None:
-    findings = await look(an_old_cluster(refused={"*"}), clock)
+async def test_grant_command_is_omitted_when_the_server_cannot_name_the_user(clock: Clock) -> None:
+    findings = await collect_findings(an_old_cluster(refused={"*"}), clock)
 
-    assert "it can since Kubernetes 1.28" in text(findings)
-    assert "kubectl" not in text(findings)
+    assert "it can since Kubernetes 1.28" in report_text_of(findings)
+    assert "kubectl" not in report_text_of(findings)
 
 
 def an_old_cluster(refused: set[str]) -> AccessReviewApi:
@@ -228,26 +232,26 @@ def an_old_cluster(refused: set[str]) -> AccessReviewApi:
     return AccessReviewApi(refused=refused, fixed_responses={"*/selfsubjectreviews": not_found})
 
 
-# What programs read
+# JSON output
 
 
 async def as_json(cluster: AccessReviewApi, clock: Clock) -> Any:
-    return json.loads(report.to_json(await look(cluster, clock)))
+    return json.loads(report.to_json(await collect_findings(cluster, clock)))
 
 
-async def test_programs_find_every_documented_field(clock: Clock) -> None:
-    told = await as_json(
+async def test_json_has_every_documented_field(clock: Clock) -> None:
+    document = await as_json(
         AccessReviewApi(refused={"create pods/eviction"}, unavailable_versions=["metrics.k8s.io/v1"]), clock
     )
 
-    assert set(told) == {
+    assert set(document) == {
         *("server", "context", "source", "namespace", "namespaceExists", "version", "platform", "user"),
         *("permissions", "features", "unavailable", "ready"),
     }
-    assert told["user"] == {"username": "alice", "groups": ["ops", "system:authenticated"]}
-    assert told["unavailable"] == ["metrics.k8s.io/v1"]
-    assert told["ready"] is False
-    [evict] = [each for each in told["permissions"] if each["missing"]]
+    assert document["user"] == {"username": "alice", "groups": ["ops", "system:authenticated"]}
+    assert document["unavailable"] == ["metrics.k8s.io/v1"]
+    assert document["ready"] is False
+    [evict] = [each for each in document["permissions"] if each["missing"]]
     assert evict == {
         "purpose": "evict pods",
         "group": "",
@@ -256,26 +260,26 @@ async def test_programs_find_every_documented_field(clock: Clock) -> None:
         "verbs": ["create"],
         "missing": ["create"],
     }
-    assert {feature["kind"]: feature["state"] for feature in told["features"]}["NodeMaintenance"] == "off"
+    assert {feature["kind"]: feature["state"] for feature in document["features"]}["NodeMaintenance"] == "off"
 
 
-async def test_programs_see_null_for_what_the_server_does_not_tell(clock: Clock) -> None:
+async def test_json_has_null_for_values_that_the_server_does_not_report(clock: Clock) -> None:
     cluster = an_old_cluster(refused=set())
     cluster.fixed_responses |= {"/version": FORBIDDEN, "/api": FORBIDDEN}
 
-    told = await as_json(cluster, clock)
+    document = await as_json(cluster, clock)
 
-    assert (told["version"], told["platform"], told["user"]) == (None, None, None)
-    assert {feature["state"] for feature in told["features"]} == {"unknown"}
-    assert told["ready"] is True
-
-
-# What an admin applies
+    assert (document["version"], document["platform"], document["user"]) == (None, None, None)
+    assert {feature["state"] for feature in document["features"]} == {"unknown"}
+    assert document["ready"] is True
 
 
-async def test_the_manifest_grants_what_is_missing(clock: Clock) -> None:
+# The manifest
+
+
+async def test_grant_manifest_contains_the_missing_permissions(clock: Clock) -> None:
     refused = {"create pods/eviction", "patch configmaps", "delete leases"}
-    findings = await look(AccessReviewApi(refused=refused), clock, namespace="haulout")
+    findings = await collect_findings(AccessReviewApi(refused=refused), clock, namespace="haulout")
 
     objects = list(yaml.safe_load_all(report.grant_manifest(findings)))
 
@@ -294,34 +298,36 @@ async def test_the_manifest_grants_what_is_missing(clock: Clock) -> None:
     assert [each["metadata"]["name"] for each in objects if each["kind"] == "Namespace"] == ["medik8s-leases"]
 
 
-async def test_the_manifest_is_a_comment_when_nothing_is_missing(clock: Clock) -> None:
-    manifest = report.grant_manifest(await look(AccessReviewApi(), clock))
+async def test_grant_manifest_is_a_comment_when_nothing_is_missing(clock: Clock) -> None:
+    manifest = report.grant_manifest(await collect_findings(AccessReviewApi(), clock))
 
     assert manifest.startswith("#")
     assert list(yaml.safe_load_all(manifest)) == []
 
 
-async def test_a_username_cannot_break_out_of_the_manifests_comment(clock: Clock) -> None:
-    findings = await look(AccessReviewApi(username="eve\n---\nkind: ClusterRole", refused={"list nodes"}), clock)
+async def test_username_cannot_inject_yaml_into_the_grant_manifest(clock: Clock) -> None:
+    findings = await collect_findings(
+        AccessReviewApi(username="eve\n---\nkind: ClusterRole", refused={"list nodes"}), clock
+    )
 
     kinds = [each["kind"] for each in yaml.safe_load_all(report.grant_manifest(findings))]
 
     assert kinds == ["ClusterRole", "ClusterRoleBinding"]
 
 
-async def test_nothing_is_ever_granted_to_everybody(clock: Clock) -> None:
-    findings = await look(AccessReviewApi(username="system:anonymous", refused={"list nodes"}), clock)
+async def test_grant_manifest_is_refused_for_the_anonymous_user(clock: Clock) -> None:
+    findings = await collect_findings(AccessReviewApi(username="system:anonymous", refused={"list nodes"}), clock)
 
     with pytest.raises(HauloutError, match="granted to everybody"):
         report.grant_manifest(findings)
 
 
-async def test_nothing_is_granted_to_nobody(clock: Clock) -> None:
+async def test_grant_manifest_is_refused_without_a_username(clock: Clock) -> None:
     with pytest.raises(HauloutError, match="does not say who you are"):
-        report.grant_manifest(await look(an_old_cluster(refused={"list nodes"}), clock))
+        report.grant_manifest(await collect_findings(an_old_cluster(refused={"list nodes"}), clock))
 
 
-# What is no answer
+# Errors
 
 
 @pytest.mark.parametrize(
@@ -347,15 +353,15 @@ async def test_nothing_is_granted_to_nobody(clock: Clock) -> None:
         ),
     ],
 )
-async def test_a_server_that_is_not_kubernetes_or_not_well_is_an_error(
+async def test_response_that_is_not_from_a_healthy_kubernetes_api_is_an_error(
     clock: Clock, given: Response, error: type[HauloutError], message: str
 ) -> None:
     with pytest.raises(error, match=message):
-        await look(AccessReviewApi(fixed_responses={"/version": given}), clock)
+        await collect_findings(AccessReviewApi(fixed_responses={"/version": given}), clock)
 
 
-async def test_a_server_that_will_not_be_asked_what_we_may_do_is_explained(clock: Clock) -> None:
+async def test_refused_access_review_is_an_error_with_an_explanation(clock: Clock) -> None:
     cluster = AccessReviewApi(fixed_responses={"*/selfsubjectaccessreviews": FORBIDDEN})
 
     with pytest.raises(HauloutError, match=r'User "bob" cannot do this; .* ClusterRole system:basic-user'):
-        await look(cluster, clock)
+        await collect_findings(cluster, clock)

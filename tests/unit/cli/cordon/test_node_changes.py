@@ -1,4 +1,4 @@
-"""What people cordon and uncordon by hand, beside those who hold nodes."""
+"""Manual cordon and uncordon of nodes that have cordon owners."""
 
 import json
 from contextlib import suppress
@@ -19,25 +19,25 @@ from haulout.kube.patches import merge_patch
 from support.clusters.drain_cluster import DrainCluster, a_drain_cluster
 
 DRAIN = Taint(key="medik8s.io/drain", effect="NoSchedule")
-WISHES = CordonRequest(taints=(DRAIN,), labels={"exclude": "true"})
+CORDON_REQUEST = CordonRequest(taints=(DRAIN,), labels={"exclude": "true"})
 OWNER = "NodeMaintenance/patch-n1"
 
 
-async def node_of(town: DrainCluster, name: str = "n1") -> Node:
-    return (await find_nodes(town.client, [name], None))[0]
+async def node_of(cluster: DrainCluster, name: str = "n1") -> Node:
+    return (await find_nodes(cluster.client, [name], None))[0]
 
 
-async def hold(town: DrainCluster, owner: str = OWNER) -> None:
-    """Have an owner hold the node, as the operator does it; others may write to it at the same moment."""
-    while change := cordon.acquire(await node_of(town), owner, WISHES, now=town.clock.now()):
+async def hold(cluster: DrainCluster, owner: str = OWNER) -> None:
+    """Add an owner to the cordon of the node, as the operator does; retry after conflicts."""
+    while change := cordon.acquire(await node_of(cluster), owner, CORDON_REQUEST, now=cluster.clock.now()):
         with suppress(Conflict):
-            await town.client.patch(NODES, "n1", merge_patch(change))
+            await cluster.client.patch(NODES, "n1", merge_patch(change))
 
 
-def order(town: DrainCluster, name: str = "patch-n1", node: str = "n1") -> None:
-    """Have a NodeMaintenance."""
-    town.api.put(custom_resource_definition())
-    town.api.put(a_maintenance(name, node))
+def put_maintenance(cluster: DrainCluster, name: str = "patch-n1", node: str = "n1") -> None:
+    """Put a NodeMaintenance."""
+    cluster.api.put(custom_resource_definition())
+    cluster.api.put(a_maintenance(name, node))
 
 
 def a_maintenance(name: str, node: str) -> RawObject:
@@ -49,106 +49,106 @@ def a_maintenance(name: str, node: str) -> RawObject:
     }
 
 
-def texts(done: ChangeResult, wanted: str = "uncordon") -> list[str]:
+def result_texts(done: ChangeResult, wanted: str = "uncordon") -> list[str]:
     return [line.text for line in result_lines(done, verb=wanted)]
 
 
-async def test_kubectls_words_for_what_was_done(clock: Clock) -> None:
-    async with a_drain_cluster(clock, "n1") as town:
+async def test_cordon_and_uncordon_report_the_verbs_of_kubectl(clock: Clock) -> None:
+    async with a_drain_cluster(clock, "n1") as cluster:
         verbs = [
-            (await change(town.client, await node_of(town))).verb
+            (await change(cluster.client, await node_of(cluster))).verb
             for change in (cordon_node, cordon_node, uncordon_node, uncordon_node)
         ]
         assert verbs == ["cordoned", "already cordoned", "uncordoned", "already uncordoned"]
-        assert CORDON_ANNOTATION not in (await node_of(town)).metadata.annotations
+        assert CORDON_ANNOTATION not in (await node_of(cluster)).metadata.annotations
 
 
-async def test_a_dry_run_changes_nothing(clock: Clock) -> None:
-    async with a_drain_cluster(clock, "n1") as town:
-        for dry_run, said in (
+async def test_dry_run_changes_nothing(clock: Clock) -> None:
+    async with a_drain_cluster(clock, "n1") as cluster:
+        for dry_run, expected_line in (
             ("client", "node/n1 cordoned (dry run)"),
             ("server", "node/n1 cordoned (server dry run)"),
         ):
-            done = await cordon_node(town.client, await node_of(town), dry_run=dry_run)
-            assert [line.text for line in result_lines(done, verb="cordon", dry_run=dry_run)] == [said]
-            assert not (await node_of(town)).spec.unschedulable
+            done = await cordon_node(cluster.client, await node_of(cluster), dry_run=dry_run)
+            assert [line.text for line in result_lines(done, verb="cordon", dry_run=dry_run)] == [expected_line]
+            assert not (await node_of(cluster)).spec.unschedulable
 
 
-async def test_what_is_held_stays_cordoned_for_the_person_who_cordons_it_too(clock: Clock) -> None:
-    async with a_drain_cluster(clock, "n1") as town:
-        await hold(town)
-        done = await cordon_node(town.client, await node_of(town))
-        assert texts(done, "cordon") == [
+async def test_cordon_of_a_held_node_outlasts_the_owner(clock: Clock) -> None:
+    async with a_drain_cluster(clock, "n1") as cluster:
+        await hold(cluster)
+        done = await cordon_node(cluster.client, await node_of(cluster))
+        assert result_texts(done, "cordon") == [
             "node/n1 already cordoned",
             (
                 "node/n1: held by NodeMaintenance patch-n1; it stays cordoned when that ends, "
                 "until you run: haulout uncordon n1"
             ),
         ]
-        while change := cordon.release(await node_of(town), OWNER):
+        while change := cordon.release(await node_of(cluster), OWNER):
             with suppress(Conflict):
-                await town.client.patch(NODES, "n1", merge_patch(change))
-        assert (await node_of(town)).spec.unschedulable
+                await cluster.client.patch(NODES, "n1", merge_patch(change))
+        assert (await node_of(cluster)).spec.unschedulable
 
 
-async def test_a_node_that_is_held_is_not_uncordoned(clock: Clock) -> None:
-    async with a_drain_cluster(clock, "n1") as town:
-        order(town)
-        await hold(town)
-        held = await node_of(town)
+async def test_uncordon_of_a_held_node_is_refused_with_the_command_that_ends_the_hold(clock: Clock) -> None:
+    async with a_drain_cluster(clock, "n1") as cluster:
+        put_maintenance(cluster)
+        await hold(cluster)
+        held = await node_of(cluster)
         since = clock.now()
         await clock.sleep(timedelta(hours=3))
-        done = await uncordon_node(town.client, held)
+        done = await uncordon_node(cluster.client, held)
         assert done.verb is None
-        assert texts(done) == [
+        assert result_texts(done) == [
             (
                 f'error: unable to uncordon node "n1": it is held by NodeMaintenance patch-n1 since '
                 f"{since:%Y-%m-%d %H:%M:%S} UTC (3h0m ago); to end that: kubectl delete nm patch-n1; "
                 "to uncordon it anyway: haulout uncordon n1 --force"
             )
         ]
-        still = await node_of(town)
+        still = await node_of(cluster)
         assert (still.spec.unschedulable, still.metadata.annotations) == (True, held.metadata.annotations)
 
 
-async def test_the_persons_part_in_a_held_cordon_can_be_taken_back(clock: Clock) -> None:
-    async with a_drain_cluster(clock, "n1") as town:
-        order(town)
-        await cordon_node(town.client, await node_of(town))
-        await hold(town)
-        done = await uncordon_node(town.client, await node_of(town))
+async def test_refused_uncordon_removes_the_cordon_of_the_user(clock: Clock) -> None:
+    async with a_drain_cluster(clock, "n1") as cluster:
+        put_maintenance(cluster)
+        await cordon_node(cluster.client, await node_of(cluster))
+        await hold(cluster)
+        done = await uncordon_node(cluster.client, await node_of(cluster))
         assert done.verb is None
         assert done.problem.endswith("is removed, so the node is uncordoned when that ends")
-        mark = cordon.cordon_of(await node_of(town))
+        mark = cordon.cordon_of(await node_of(cluster))
         assert mark is not None
         assert not mark.before.unschedulable
-        assert (await node_of(town)).spec.unschedulable
+        assert (await node_of(cluster)).spec.unschedulable
 
 
-async def test_force_uncordons_what_is_held_and_says_what_will_follow(clock: Clock) -> None:
-    async with a_drain_cluster(clock, "n1") as town:
-        order(town)
-        await hold(town)
-        done = await uncordon_node(town.client, await node_of(town), force=True)
+async def test_forced_uncordon_of_a_held_node_warns_that_the_operator_cordons_it_again(clock: Clock) -> None:
+    async with a_drain_cluster(clock, "n1") as cluster:
+        put_maintenance(cluster)
+        await hold(cluster)
+        done = await uncordon_node(cluster.client, await node_of(cluster), force=True)
         assert done.verb is ChangeVerb.UNCORDONED
         assert "the operator cordons the node again until you end that: kubectl delete nm patch-n1" in done.notes[0]
-        node = await node_of(town)
+        node = await node_of(cluster)
         assert not node.spec.unschedulable
         assert DRAIN not in node.spec.taints
         assert "exclude" not in node.metadata.labels
         assert CORDON_ANNOTATION not in node.metadata.annotations
 
 
-async def test_what_was_left_by_one_that_is_no_more_is_cleared_away(clock: Clock) -> None:
-    """The kind may be gone too: then there is no such object either."""
-    async with a_drain_cluster(clock, "n1") as town:
-        await hold(town)
-        done = await uncordon_node(town.client, await node_of(town))
+async def test_uncordon_removes_leftovers_of_an_owner_that_no_longer_exists(clock: Clock) -> None:
+    """The definition may be deleted too: then the object does not exist either."""
+    async with a_drain_cluster(clock, "n1") as cluster:
+        await hold(cluster)
+        done = await uncordon_node(cluster.client, await node_of(cluster))
         assert done.verb is ChangeVerb.UNCORDONED
         assert done.notes[0].startswith(
             "removed the leftovers of NodeMaintenance patch-n1, which no longer exists, since"
         )
-        node = await node_of(town)
+        node = await node_of(cluster)
         assert (node.spec.unschedulable, DRAIN in node.spec.taints, "exclude" in node.metadata.labels) == (
             False,
             False,
@@ -156,97 +156,99 @@ async def test_what_was_left_by_one_that_is_no_more_is_cleared_away(clock: Clock
         )
 
 
-async def test_a_profile_holds_a_node_for_as_long_as_the_node_has_it(clock: Clock) -> None:
+async def test_profile_owns_the_cordon_while_the_node_data_lists_it(clock: Clock) -> None:
     entry = {"Transition": "2026-01-05T09:00:00Z", "Current": "in-maintenance", "Previous": "in-maintenance"}
     for profiles, verb in (({"os": entry}, None), ({}, ChangeVerb.UNCORDONED)):
-        async with a_drain_cluster(clock, "n1") as town:
-            await hold(town, "profile/os")
-            said = json.dumps({"Profiles": profiles, "Notifications": {}})
-            await town.client.patch(NODES, "n1", merge_patch({"metadata": {"annotations": {DATA_ANNOTATION: said}}}))
-            done = await uncordon_node(town.client, await node_of(town))
+        async with a_drain_cluster(clock, "n1") as cluster:
+            await hold(cluster, "profile/os")
+            node_data = json.dumps({"Profiles": profiles, "Notifications": {}})
+            await cluster.client.patch(
+                NODES, "n1", merge_patch({"metadata": {"annotations": {DATA_ANNOTATION: node_data}}})
+            )
+            done = await uncordon_node(cluster.client, await node_of(cluster))
             assert done.verb is verb
             if verb is None:
                 assert "it is held by profile os since" in done.problem
                 assert "to end that: haulout why n1, which shows what it waits for" in done.problem
 
 
-async def test_a_node_of_kubernikus_is_held_for_as_long_as_its_label_orders_that_it_goes(clock: Clock) -> None:
-    async with a_drain_cluster(clock, "n1") as town:
-        await hold(town, "Kubernikus/delete-node")
+async def test_kubernikus_owns_the_cordon_while_the_delete_label_is_true(clock: Clock) -> None:
+    async with a_drain_cluster(clock, "n1") as cluster:
+        await hold(cluster, "Kubernikus/delete-node")
         labels = {"metadata": {"labels": {"cloud.sap/delete-node": "true"}}}
-        await town.client.patch(NODES, "n1", merge_patch(labels))
-        refused = await uncordon_node(town.client, await node_of(town))
+        await cluster.client.patch(NODES, "n1", merge_patch(labels))
+        refused = await uncordon_node(cluster.client, await node_of(cluster))
         assert refused.verb is None
         assert "to end that: kubectl label node n1 cloud.sap/delete-node-" in refused.problem
         labels["metadata"]["labels"]["cloud.sap/delete-node"] = "false"
-        await town.client.patch(NODES, "n1", merge_patch(labels))
-        assert (await uncordon_node(town.client, await node_of(town))).verb == ChangeVerb.UNCORDONED
+        await cluster.client.patch(NODES, "n1", merge_patch(labels))
+        assert (await uncordon_node(cluster.client, await node_of(cluster))).verb == ChangeVerb.UNCORDONED
 
 
-async def test_an_object_of_that_name_for_another_node_holds_nothing(clock: Clock) -> None:
-    async with a_drain_cluster(clock, "n1") as town:
-        order(town, node="n2")
-        await hold(town)
-        assert (await uncordon_node(town.client, await node_of(town))).verb is ChangeVerb.UNCORDONED
+async def test_nodemaintenance_of_another_node_does_not_own_the_cordon(clock: Clock) -> None:
+    async with a_drain_cluster(clock, "n1") as cluster:
+        put_maintenance(cluster, node="n2")
+        await hold(cluster)
+        assert (await uncordon_node(cluster.client, await node_of(cluster))).verb is ChangeVerb.UNCORDONED
 
 
-async def test_a_holder_that_we_may_not_look_for_counts(clock: Clock) -> None:
-    async with a_drain_cluster(clock, "n1") as town:
-        await hold(town)
-        town.transport.faults.fail_before_effect(path="/nodemaintenances", response=403, times=None)
-        done = await uncordon_node(town.client, await node_of(town))
+async def test_owner_that_may_not_be_read_prevents_uncordon(clock: Clock) -> None:
+    async with a_drain_cluster(clock, "n1") as cluster:
+        await hold(cluster)
+        cluster.transport.faults.fail_before_effect(path="/nodemaintenances", response=403, times=None)
+        done = await uncordon_node(cluster.client, await node_of(cluster))
         assert "NodeMaintenance patch-n1, which you are not allowed to read, since" in done.problem
 
 
-async def test_a_holder_of_a_kind_that_we_do_not_know_counts(clock: Clock) -> None:
-    async with a_drain_cluster(clock, "n1") as town:
-        await hold(town, "Profile/night")
-        done = await uncordon_node(town.client, await node_of(town))
+async def test_owner_of_an_unknown_kind_prevents_uncordon(clock: Clock) -> None:
+    async with a_drain_cluster(clock, "n1") as cluster:
+        await hold(cluster, "Profile/night")
+        done = await uncordon_node(cluster.client, await node_of(cluster))
         assert "it is held by Profile night, which you are not allowed to read, since" in done.problem
         assert "ask its administrator" in done.problem
 
 
-async def test_a_mark_that_nobody_can_read_stops_uncordoning_but_not_cordoning(clock: Clock) -> None:
-    async with a_drain_cluster(clock, "n1") as town:
-        await town.client.patch(NODES, "n1", merge_patch({"metadata": {"annotations": {CORDON_ANNOTATION: "{"}}}))
-        cordoned = await cordon_node(town.client, await node_of(town))
+async def test_invalid_cordon_annotation_prevents_uncordon_but_not_cordon(clock: Clock) -> None:
+    async with a_drain_cluster(clock, "n1") as cluster:
+        await cluster.client.patch(NODES, "n1", merge_patch({"metadata": {"annotations": {CORDON_ANNOTATION: "{"}}}))
+        cordoned = await cordon_node(cluster.client, await node_of(cluster))
         assert cordoned.verb is ChangeVerb.CORDONED
         assert f"annotation {CORDON_ANNOTATION} of node n1 is invalid" in cordoned.notes[0]
-        refused = await uncordon_node(town.client, await node_of(town))
+        refused = await uncordon_node(cluster.client, await node_of(cluster))
         assert refused.verb is None
         assert refused.problem.endswith("or override it with --force")
-        forced = await uncordon_node(town.client, await node_of(town), force=True)
+        forced = await uncordon_node(cluster.client, await node_of(cluster), force=True)
         assert forced.verb is ChangeVerb.UNCORDONED
         assert "taints and labels of a maintenance may be left" in forced.notes[0]
-        assert CORDON_ANNOTATION not in (await node_of(town)).metadata.annotations
+        assert CORDON_ANNOTATION not in (await node_of(cluster)).metadata.annotations
 
 
-async def test_what_others_change_meanwhile_is_not_lost(clock: Clock) -> None:
-    async with a_drain_cluster(clock, "n1") as town:
-        old = await node_of(town)
-        await hold(town)
-        assert (await cordon_node(town.client, old)).verb is ChangeVerb.ALREADY_CORDONED
-        mark = cordon.cordon_of(await node_of(town))
+async def test_concurrent_change_by_an_owner_is_kept(clock: Clock) -> None:
+    async with a_drain_cluster(clock, "n1") as cluster:
+        old = await node_of(cluster)
+        await hold(cluster)
+        assert (await cordon_node(cluster.client, old)).verb is ChangeVerb.ALREADY_CORDONED
+        mark = cordon.cordon_of(await node_of(cluster))
         assert mark is not None
         assert mark.before.unschedulable
 
 
-async def test_a_node_that_keeps_changing_is_given_up(clock: Clock) -> None:
-    async with a_drain_cluster(clock, "n1") as town:
-        town.transport.faults.fail_before_effect(method="PATCH", path="/nodes/n1", response=409, times=None)
-        done = await cordon_node(town.client, await node_of(town))
+async def test_repeated_write_conflicts_end_the_command(clock: Clock) -> None:
+    async with a_drain_cluster(clock, "n1") as cluster:
+        cluster.transport.faults.fail_before_effect(method="PATCH", path="/nodes/n1", response=409, times=None)
+        done = await cordon_node(cluster.client, await node_of(cluster))
         assert done.problem.startswith("gave up after repeated write conflicts")
 
 
-async def test_a_refusal_is_told_in_the_servers_words(clock: Clock) -> None:
-    async with a_drain_cluster(clock, "n1") as town:
-        town.transport.faults.fail_before_effect(method="PATCH", path="/nodes/n1", response=403, times=None)
-        done = await cordon_node(town.client, await node_of(town))
+async def test_refusal_is_printed_with_the_message_of_the_server(clock: Clock) -> None:
+    async with a_drain_cluster(clock, "n1") as cluster:
+        cluster.transport.faults.fail_before_effect(method="PATCH", path="/nodes/n1", response=403, times=None)
+        done = await cordon_node(cluster.client, await node_of(cluster))
         assert done.verb is None
-        assert texts(done, "cordon")[0].startswith('error: unable to cordon node "n1": ')
+        assert result_texts(done, "cordon")[0].startswith('error: unable to cordon node "n1": ')
 
 
-def test_how_long_ago_is_told_as_coarsely_as_makes_sense() -> None:
+def test_elapsed_time_is_formatted_with_two_units() -> None:
     from haulout.cli.cordon_owners import format_elapsed, format_since
 
     assert [format_elapsed(timedelta(seconds=it)) for it in (-5, 0, 59.9, 90, 3_700, 200_000)] == [
@@ -261,7 +263,7 @@ def test_how_long_ago_is_told_as_coarsely_as_makes_sense() -> None:
     assert format_since(instant, now=instant + timedelta(minutes=2)) == "2026-01-05 09:00:00 UTC (2m0s ago)"
 
 
-def test_whether_a_node_is_still_held_for_its_esx_host_stands_on_it() -> None:
+def test_esx_ownership_is_read_from_the_node_annotation() -> None:
     mark = cordon.Cordon(owners={"ESX": cordon.CordonOwnership(since=datetime(2026, 1, 1, tzinfo=UTC))})
     for annotations, presence in (
         ({"cloud.sap/esx-reboot-initiated": "true"}, OwnerPresence.PRESENT),

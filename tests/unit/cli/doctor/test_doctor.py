@@ -1,4 +1,4 @@
-"""`haulout doctor` as a person meets it: what it prints, what it changes, and its exit codes."""
+"""`haulout doctor`: output, repairs and exit codes."""
 
 import json
 import sys
@@ -21,7 +21,7 @@ SINCE = datetime(2026, 1, 5, 9, tzinfo=UTC)
 
 
 class Cluster:
-    """What is left behind in a cluster, and what was repaired."""
+    """The leftovers of a cluster, and the repaired ones."""
 
     def __init__(self) -> None:
         self.findings: list[Finding] = []
@@ -29,7 +29,7 @@ class Cluster:
         self.repaired: list[str] = []
 
     def leave(self, name: str, *, error: str = "", since: datetime | None = None) -> None:
-        """Leave something behind; its repair fails with `error`."""
+        """Add a leftover; its repair fails with `error`."""
 
         async def repair() -> None:
             if error:
@@ -49,7 +49,7 @@ class Cluster:
 
 @pytest.fixture
 def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
-    """Have all commands reach a cluster in which nothing is left behind."""
+    """Connect all commands to a cluster without leftovers."""
 
     @asynccontextmanager
     async def connected(**_: Any) -> AsyncIterator[SimpleNamespace]:
@@ -66,13 +66,13 @@ def haulout(capsys: pytest.CaptureFixture[str]) -> RunCommand:
     return command_runner(capsys)
 
 
-def test_where_nothing_is_left_behind_it_says_so(cluster: Cluster, haulout: RunCommand) -> None:
+def test_doctor_reports_when_there_are_no_leftovers(cluster: Cluster, haulout: RunCommand) -> None:
     assert haulout("doctor") == (0, "No leftovers found.\n", "")
     assert haulout("doctor", "--repair", "--yes") == (0, "No leftovers found.\n", "")
     assert cluster.repaired == []
 
 
-def test_what_is_left_behind_is_shown_and_nothing_is_changed(cluster: Cluster, haulout: RunCommand) -> None:
+def test_doctor_lists_leftovers_without_changing_anything(cluster: Cluster, haulout: RunCommand) -> None:
     cluster.leave("n1", since=SINCE)
     cluster.leave("n2\x1b[2J")
     code, out, err = haulout("doctor")
@@ -85,7 +85,7 @@ def test_what_is_left_behind_is_shown_and_nothing_is_changed(cluster: Cluster, h
     ]
 
 
-def test_what_is_asked_for_is_repaired_and_a_failure_stops_nothing(cluster: Cluster, haulout: RunCommand) -> None:
+def test_repair_continues_after_a_failure(cluster: Cluster, haulout: RunCommand) -> None:
     for name, error in (("n1", ""), ("n2", "nodes n2 is forbidden"), ("n3", "")):
         cluster.leave(name, error=error)
     code, out, err = haulout("doctor", "--repair", "--yes")
@@ -94,12 +94,12 @@ def test_what_is_asked_for_is_repaired_and_a_failure_stops_nothing(cluster: Clus
     assert err == "error: node n2: nodes n2 is forbidden\n"
 
 
-def test_the_exit_code_says_that_all_is_repaired(cluster: Cluster, haulout: RunCommand) -> None:
+def test_repair_of_all_leftovers_exits_zero(cluster: Cluster, haulout: RunCommand) -> None:
     cluster.leave("n1")
     assert haulout("doctor", "--repair", "--yes").code == 0
 
 
-def test_what_was_not_checked_is_said_and_is_no_success(cluster: Cluster, haulout: RunCommand) -> None:
+def test_unchecked_parts_are_reported_and_exit_one(cluster: Cluster, haulout: RunCommand) -> None:
     cluster.notes.append("budget slots were not checked: forbidden")
     assert haulout("doctor") == (
         1,
@@ -111,16 +111,16 @@ def test_what_was_not_checked_is_said_and_is_no_success(cluster: Cluster, haulou
 @pytest.mark.parametrize(
     ("options", "repaired"), [((), [None, None]), (("--repair", "--yes"), [True, False])], ids=["shown", "repaired"]
 )
-def test_json_says_what_was_found_and_what_was_repaired(
+def test_json_lists_findings_and_repairs(
     cluster: Cluster, haulout: RunCommand, options: tuple[str, ...], repaired: list[bool | None]
 ) -> None:
     cluster.leave("n1", since=SINCE)
     cluster.leave("n2", error="no")
     cluster.notes.append("leases")
     code, out, err = haulout("doctor", "-o", "json", *options)
-    told = json.loads(out)
-    assert (code, err, told["notChecked"]) == (1, "", ["leases"])
-    assert told["findings"][0] == {
+    document = json.loads(out)
+    assert (code, err, document["notChecked"]) == (1, "", ["leases"])
+    assert document["findings"][0] == {
         "object": "node n1",
         "problem": "held for nobody",
         "since": "2026-01-05T09:00:00+00:00",
@@ -128,12 +128,12 @@ def test_json_says_what_was_found_and_what_was_repaired(
         "repaired": repaired[0],
         "error": "",
     }
-    assert [it["repaired"] for it in told["findings"]] == repaired
-    assert told["findings"][1]["error"] == ("no" if options else "")
+    assert [it["repaired"] for it in document["findings"]] == repaired
+    assert document["findings"][1]["error"] == ("no" if options else "")
 
 
 @pytest.mark.parametrize("options", [("--yes",), ("--repair",), ("--repair", "-o", "json")])
-def test_nothing_is_changed_without_a_way_to_ask(
+def test_repair_without_confirmation_is_refused_when_there_is_no_terminal(
     cluster: Cluster, haulout: RunCommand, options: tuple[str, ...]
 ) -> None:
     cluster.leave("n1")
@@ -142,7 +142,7 @@ def test_nothing_is_changed_without_a_way_to_ask(
 
 
 @pytest.mark.parametrize(("answer", "code", "repaired"), [("y", 0, ["n1"]), ("n", 130, []), ("", 130, [])])
-def test_on_a_terminal_it_asks_first(
+def test_repair_on_a_terminal_requires_confirmation(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch, haulout: RunCommand, answer: str, code: int, repaired: list[str]
 ) -> None:
     cluster.leave("n1")

@@ -1,4 +1,4 @@
-"""Dry runs: what would be done, and what would stand in the way."""
+"""Dry runs: planned evictions and blockers."""
 
 import json
 from datetime import timedelta
@@ -18,19 +18,19 @@ from support.clusters.drain_cluster import DrainCluster, a_drain_cluster, a_pdb,
 FORCE = DrainPolicy(filters=PodFilters(force=True))
 
 
-async def tried_out(
-    town: DrainCluster, *nodes: str, policy: DrainPolicy = FORCE, dry_run: str = "server", as_json: bool = False
+async def run_dry_run(
+    cluster: DrainCluster, *nodes: str, policy: DrainPolicy = FORCE, dry_run: str = "server", as_json: bool = False
 ) -> bool:
-    found = await find_nodes(town.client, nodes, None)
-    return await execution.run_dry_run(town.client, found, policy, dry_run=dry_run, as_json=as_json)
+    found = await find_nodes(cluster.client, nodes, None)
+    return await execution.run_dry_run(cluster.client, found, policy, dry_run=dry_run, as_json=as_json)
 
 
-async def test_the_client_says_what_it_would_do(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
-    async with a_drain_cluster(clock, "n1", "n2") as town:
-        await town.run_pods("web", 2, on="n1")
-        assert await tried_out(town, "n1", "n2", dry_run="client")
-        said = capsys.readouterr()
-        assert said.out.splitlines() == [
+async def test_client_dry_run_prints_the_planned_actions(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
+    async with a_drain_cluster(clock, "n1", "n2") as cluster:
+        await cluster.run_pods("web", 2, on="n1")
+        assert await run_dry_run(cluster, "n1", "n2", dry_run="client")
+        output = capsys.readouterr()
+        assert output.out.splitlines() == [
             "node/n1 cordoned (dry run)",
             "node/n2 cordoned (dry run)",
             "evicting pod shop/web-00 (dry run)",
@@ -38,98 +38,110 @@ async def test_the_client_says_what_it_would_do(clock: Clock, capsys: pytest.Cap
             "node/n1 drained (dry run)",
             "node/n2 drained (dry run)",
         ]
-        assert said.err == "Warning: deleting Pods that declare no controller: shop/web-00, shop/web-01\n"
-        assert town.evicted_pods() == []
-        assert town.transport.sent_requests(method="PATCH") == []
+        assert output.err == "Warning: deleting Pods that declare no controller: shop/web-00, shop/web-01\n"
+        assert cluster.evicted_pods() == []
+        assert cluster.transport.sent_requests(method="PATCH") == []
 
 
-async def test_budgets_are_summed_up_over_all_nodes(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
-    """The server says yes to each pod, and one can leave."""
-    async with a_drain_cluster(clock, "n1", "n2") as town:
-        await town.run_pods("a", 1, on="n1")
-        town.put(a_pod("a-01", on="n2", labels={"app": "a"}))
-        town.put(a_pdb("a", app="a", minAvailable=1))
+async def test_server_dry_run_sums_disruption_budgets_over_all_nodes(
+    clock: Clock, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The server allows each eviction alone, but only one of them in total."""
+    async with a_drain_cluster(clock, "n1", "n2") as cluster:
+        await cluster.run_pods("a", 1, on="n1")
+        cluster.put(a_pod("a-01", on="n2", labels={"app": "a"}))
+        cluster.put(a_pdb("a", app="a", minAvailable=1))
         await clock.sleep(timedelta(seconds=5))
-        assert await tried_out(town, "n1", "n2")
-        said = capsys.readouterr()
-        assert "node/n1 drained (server dry run)" in said.out
-        assert "PodDisruptionBudget shop/a allows 1 now, so 1 of 2 pods wait in turn: shop/a-00, shop/a-01" in said.err
-        assert town.pod_names() == ["a-00", "a-01"]
+        assert await run_dry_run(cluster, "n1", "n2")
+        output = capsys.readouterr()
+        assert "node/n1 drained (server dry run)" in output.out
+        assert (
+            "PodDisruptionBudget shop/a allows 1 now, so 1 of 2 pods wait in turn: shop/a-00, shop/a-01" in output.err
+        )
+        assert cluster.pod_names() == ["a-00", "a-01"]
 
 
-async def test_what_would_never_leave_is_an_error(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
-    async with a_drain_cluster(clock, "n1", "n2") as town:
-        await town.run_pods("a", 1, on="n1")
-        town.put(a_pdb("a", app="a", minAvailable=1))
+async def test_pods_that_can_never_be_evicted_are_an_error(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
+    async with a_drain_cluster(clock, "n1", "n2") as cluster:
+        await cluster.run_pods("a", 1, on="n1")
+        cluster.put(a_pdb("a", app="a", minAvailable=1))
         await clock.sleep(timedelta(seconds=5))
-        assert not await tried_out(town, "n1", "n2")
-        said = capsys.readouterr()
-        assert "node/n2 drained (server dry run)" in said.out
-        assert "node/n1 drained" not in said.out
-        assert "PodDisruptionBudget shop/a never allows a disruption, and 1 pod would need one: shop/a-00" in said.err
-        assert 'error when evicting pods/"a-00" -n "shop": PodDisruptionBudget shop/a needs 1 healthy pods' in said.err
-        assert "There are pending nodes to be drained:\n n1\n" in said.err
+        assert not await run_dry_run(cluster, "n1", "n2")
+        output = capsys.readouterr()
+        assert "node/n2 drained (server dry run)" in output.out
+        assert "node/n1 drained" not in output.out
+        assert "PodDisruptionBudget shop/a never allows a disruption, and 1 pod would need one: shop/a-00" in output.err
+        assert (
+            'error when evicting pods/"a-00" -n "shop": PodDisruptionBudget shop/a needs 1 healthy pods' in output.err
+        )
+        assert "There are pending nodes to be drained:\n n1\n" in output.err
 
 
-async def test_pods_under_several_budgets_are_named(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
-    async with a_drain_cluster(clock, "n1") as town:
-        await town.run_pods("a", 1, on="n1")
-        town.put(a_pdb("one", app="a", minAvailable=0), a_pdb("two", app="a", minAvailable=0))
+async def test_pods_under_several_disruption_budgets_are_named(
+    clock: Clock, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async with a_drain_cluster(clock, "n1") as cluster:
+        await cluster.run_pods("a", 1, on="n1")
+        cluster.put(a_pdb("one", app="a", minAvailable=0), a_pdb("two", app="a", minAvailable=0))
         await clock.sleep(timedelta(seconds=5))
-        assert not await tried_out(town, "n1")
+        assert not await run_dry_run(cluster, "n1")
         assert (
             "pod shop/a-00 matches 2 PodDisruptionBudgets, so Kubernetes refuses its eviction: shop/one, shop/two"
             in (capsys.readouterr().err)
         )
 
 
-async def test_what_the_flags_do_not_let_go_is_kubectls_error(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
-    async with a_drain_cluster(clock, "n1") as town:
-        await town.run_pods("web", 1, on="n1")
-        assert not await tried_out(town, "n1", policy=DrainPolicy(), dry_run="client")
-        why = "cannot delete Pods that declare no controller (use --force to override): shop/web-00"
+async def test_pods_that_the_filters_refuse_are_reported_like_kubectl(
+    clock: Clock, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async with a_drain_cluster(clock, "n1") as cluster:
+        await cluster.run_pods("web", 1, on="n1")
+        assert not await run_dry_run(cluster, "n1", policy=DrainPolicy(), dry_run="client")
+        reason = "cannot delete Pods that declare no controller (use --force to override): shop/web-00"
         assert capsys.readouterr().err.splitlines() == [
-            f'error: unable to drain node "n1" due to error: {why}, continuing command...',
+            f'error: unable to drain node "n1" due to error: {reason}, continuing command...',
             "There are pending nodes to be drained:",
             " n1",
-            why,
+            reason,
         ]
 
 
-async def test_programs_get_one_document(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
-    async with a_drain_cluster(clock, "n1") as town:
-        await town.run_pods("a", 1, on="n1")
-        town.put(a_pdb("a", app="a", minAvailable=1))
+async def test_json_output_is_one_document(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
+    async with a_drain_cluster(clock, "n1") as cluster:
+        await cluster.run_pods("a", 1, on="n1")
+        cluster.put(a_pdb("a", app="a", minAvailable=1))
         await clock.sleep(timedelta(seconds=5))
-        assert not await tried_out(town, "n1", as_json=True)
-        told = json.loads(capsys.readouterr().out)
-        assert (told["dryRun"], told["wouldDrain"]) == ("server", False)
-        assert told["nodes"][0]["pods"] == ["shop/a-00"]
-        assert told["nodes"][0]["blockers"][0]["object"] == "PodDisruptionBudget shop/a"
-        assert [it["outcome"] for it in told["podDisruptionBudgets"]] == ["Never"]
+        assert not await run_dry_run(cluster, "n1", as_json=True)
+        document = json.loads(capsys.readouterr().out)
+        assert (document["dryRun"], document["wouldDrain"]) == ("server", False)
+        assert document["nodes"][0]["pods"] == ["shop/a-00"]
+        assert document["nodes"][0]["blockers"][0]["object"] == "PodDisruptionBudget shop/a"
+        assert [it["outcome"] for it in document["podDisruptionBudgets"]] == ["Never"]
 
 
-async def test_what_rules_keep_is_not_said_to_leave(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
-    async with a_drain_cluster(clock, "n1") as town:
+async def test_pods_kept_by_drain_rules_are_not_listed_as_evicted(
+    clock: Clock, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async with a_drain_cluster(clock, "n1") as cluster:
         for name, label in (("web", {}), ("pinned", {DRAIN: "skip"}), ("batch", {DRAIN: "wait-completed"})):
-            town.put(a_pod(name, on="n1", labels={"app": name} | label))
+            cluster.put(a_pod(name, on="n1", labels={"app": name} | label))
         rules = '{"rules":[{"name":"first","behavior":"Drain","order":-1}]}'
-        await town.client.patch(NODES, "n1", merge_patch({"metadata": {"annotations": {DRAIN_RULES: rules}}}))
-        assert await tried_out(town, "n1")
-        said = capsys.readouterr()
-        assert said.out.splitlines() == [
+        await cluster.client.patch(NODES, "n1", merge_patch({"metadata": {"annotations": {DRAIN_RULES: rules}}}))
+        assert await run_dry_run(cluster, "n1")
+        output = capsys.readouterr()
+        assert output.out.splitlines() == [
             "node/n1 cordoned (server dry run)",
             "evicting pod shop/web (server dry run)",
             "node/n1 drained (server dry run)",
         ]
-        warning, waits = said.err.splitlines()
+        warning, waiting_line = output.err.splitlines()
         assert warning == (
             "Warning: skipping Pods by label cluster.x-k8s.io/drain=skip: shop/pinned; "
             "deleting Pods that declare no controller: shop/web"
         )
         waiting = "waiting for pod shop/batch: label cluster.x-k8s.io/drain=wait-completed waits until the pod"
-        assert waits == f"{waiting} has completed"
+        assert waiting_line == f"{waiting} has completed"
         broken = merge_patch({"metadata": {"annotations": {DRAIN_RULES: "{"}}})
-        await town.client.patch(NODES, "n1", broken)
-        assert not await tried_out(town, "n1")
+        await cluster.client.patch(NODES, "n1", broken)
+        assert not await run_dry_run(cluster, "n1")
         assert "annotation haulout.dev/machine-drain-rules of the node is invalid" in capsys.readouterr().err

@@ -13,11 +13,11 @@ from haulout.errors import ConfigErrors, UsageError
 from haulout.kube import selectors
 
 
-def test_nothing_typed_is_kubectls_defaults() -> None:
+def test_policy_without_flags_has_the_defaults_of_kubectl() -> None:
     assert build_policy(DrainFlags()) == DrainPolicy()
 
 
-def test_kubectls_flags_mean_what_they_mean_there() -> None:
+def test_kubectl_flags_keep_their_meaning() -> None:
     flags = DrainFlags(
         force=True,
         ignore_daemonsets=True,
@@ -42,18 +42,18 @@ def test_kubectls_flags_mean_what_they_mean_there() -> None:
     )
 
 
-def test_kubectls_words_for_without_limit() -> None:
+def test_kubectl_values_for_no_limit_are_accepted() -> None:
     assert build_policy(DrainFlags(grace_period=-1, timeout="0s", skip_wait_for_delete_timeout=0)) == DrainPolicy()
 
 
-def test_the_order_is_a_list_of_words() -> None:
+def test_order_flag_is_a_comma_separated_list() -> None:
     assert build_policy(DrainFlags(order="priority, storage-last")).order == DrainOrder(
         by_priority=True, storage_last=True
     )
     assert build_policy(DrainFlags(order="daemonsets-last")).order == DrainOrder(daemon_sets_last=True)
 
 
-def test_flags_go_before_the_file(tmp_path: Path) -> None:
+def test_flags_override_the_policy_file(tmp_path: Path) -> None:
     file = tmp_path / "night.yaml"
     file.write_text("force: true\ntimeout: 1h\ngracePeriod: 20s\norder: {byPriority: true}\n")
     policy = build_policy(DrainFlags(policy=str(file)))
@@ -68,7 +68,7 @@ def test_flags_go_before_the_file(tmp_path: Path) -> None:
     assert changed == DrainPolicy(order=DrainOrder(storage_last=True))
 
 
-def test_flags_that_do_not_go_with_the_file_are_refused(tmp_path: Path) -> None:
+def test_flags_that_conflict_with_the_policy_file_are_refused(tmp_path: Path) -> None:
     file = tmp_path / "night.yaml"
     file.write_text("force: true\nevictionTimeout: 10m\ntimeout: 1h\n")
     assert build_policy(DrainFlags(policy=str(file), grace_period=0)).grace_period == timedelta()
@@ -80,7 +80,7 @@ def test_flags_that_do_not_go_with_the_file_are_refused(tmp_path: Path) -> None:
     )
 
 
-def test_all_that_is_wrong_with_a_file_is_told_with_its_lines(tmp_path: Path) -> None:
+def test_all_errors_in_the_policy_file_are_reported_with_their_lines(tmp_path: Path) -> None:
     file = tmp_path / "night.yaml"
     file.write_text("timeuot: 3s\n\nrules:\n- name: a\n  order: x\n- behavior: Skip\n")
     with pytest.raises(ConfigErrors) as raised:
@@ -102,7 +102,7 @@ def test_all_that_is_wrong_with_a_file_is_told_with_its_lines(tmp_path: Path) ->
         ("forceDelete: true", "night.yaml:1: forceDelete: found true, expected deletionTimeout to be set"),
     ],
 )
-def test_a_file_that_is_no_policy_says_why(
+def test_invalid_policy_file_is_refused_with_the_reason(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, problem: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -112,7 +112,7 @@ def test_a_file_that_is_no_policy_says_why(
     assert str(raised.value).startswith(problem)
 
 
-def test_a_file_that_cannot_be_read_is_named() -> None:
+def test_unreadable_policy_file_is_named() -> None:
     with pytest.raises(UsageError, match=r"cannot read the policy nowhere\.yaml: No such file"):
         build_policy(DrainFlags(policy="nowhere.yaml"))
 
@@ -126,7 +126,7 @@ def test_a_file_that_cannot_be_read_is_named() -> None:
         (DrainFlags(order="size"), "--order: expected some of priority, storage-last, daemonsets-last"),
     ],
 )
-def test_a_flag_that_makes_no_sense_says_why(flags: DrainFlags, problem: str) -> None:
+def test_invalid_flag_is_refused_with_the_reason(flags: DrainFlags, problem: str) -> None:
     with pytest.raises(click.UsageError) as raised:
         build_policy(flags)
     assert raised.value.message.startswith(problem)

@@ -1,4 +1,4 @@
-"""What a person sees while nodes are drained."""
+"""The live progress of drains."""
 
 import io
 from datetime import UTC, datetime, timedelta
@@ -19,27 +19,29 @@ BEGAN = NOW - timedelta(seconds=25)
 
 
 def a_blocker(pod: str, **fields: Any) -> Blocker:
-    usual = {
+    defaults = {
         "kind": BlockerKind.DISRUPTION_BUDGET,
         "object": "PodDisruptionBudget shop/cart",
         "reason": "PodDisruptionBudget shop/cart needs 2 healthy pods and has 2",
         "remedy": "run more replicas",
     }
-    return Blocker(pod=pod, uid=pod, **{**usual, **fields})
+    return Blocker(pod=pod, uid=pod, **{**defaults, **fields})
 
 
 def a_row(pod: str, *, blocker: Blocker | None = None, state: PodDrainState = PodDrainState.LEAVING) -> PodProgress:
-    standing = None if blocker is None else ActiveBlocker(blocker, BEGAN)
-    return PodProgress(pod=pod, uid=pod, state=state, message="", turn_since=BEGAN, active_blocker=standing)
+    active_blocker = None if blocker is None else ActiveBlocker(blocker, BEGAN)
+    return PodProgress(pod=pod, uid=pod, state=state, message="", turn_since=BEGAN, active_blocker=active_blocker)
 
 
 def a_record(node: str, *rows: PodProgress, **progress: Any) -> NodeDrain:
     leaving = sum(row.state is PodDrainState.LEAVING for row in rows)
-    told = DrainProgress(node=node, started=BEGAN, pods=rows, leaving=leaving, **{"total": len(rows), **progress})
-    return NodeDrain(node, NodeDrainState.DRAINING, is_cordoned=True, progress=told, started=BEGAN)
+    drain_progress = DrainProgress(
+        node=node, started=BEGAN, pods=rows, leaving=leaving, **{"total": len(rows), **progress}
+    )
+    return NodeDrain(node, NodeDrainState.DRAINING, is_cordoned=True, progress=drain_progress, started=BEGAN)
 
 
-def shown(*records: NodeDrain, width: int = 100, height: int = 30, **view: Any) -> list[str]:
+def render_lines(*records: NodeDrain, width: int = 100, height: int = 30, **view: Any) -> list[str]:
     """Return the lines of a frame."""
     console = Console(file=io.StringIO(), width=width, height=height, force_terminal=True, color_system=None)
     with console.capture() as captured:
@@ -47,9 +49,9 @@ def shown(*records: NodeDrain, width: int = 100, height: int = 30, **view: Any) 
     return [line.rstrip() for line in captured.get().splitlines()]
 
 
-def test_each_node_has_a_bar_with_what_is_left_of_it() -> None:
+def test_each_node_has_a_progress_bar() -> None:
     node = a_record("n1", a_row("shop/a"), a_row("shop/b", state=PodDrainState.EVICTING), total=5, gone=3, percent=60)
-    lines = shown(node, NodeDrain("n2"), NodeDrain("n3", NodeDrainState.DRAINED))
+    lines = render_lines(node, NodeDrain("n2"), NodeDrain("n3", NodeDrainState.DRAINED))
     assert lines == [
         "n1  ━━━━━━━━━━━━           60%  3 of 5 pods gone, 1 ending, 1 to go, 25s",
         "1 waiting, 1 of 3 nodes drained",
@@ -57,47 +59,47 @@ def test_each_node_has_a_bar_with_what_is_left_of_it() -> None:
     ]
 
 
-def test_what_blocks_is_named_with_its_pods_since_when_and_what_to_do() -> None:
+def test_blocker_is_shown_with_pods_duration_and_advice() -> None:
     rows = [a_row(f"shop/cart-{n}", blocker=a_blocker(f"shop/cart-{n}"), state=PodDrainState.BLOCKED) for n in range(5)]
-    lines = shown(a_record("n1", *rows), width=200)
+    lines = render_lines(a_record("n1", *rows), width=200)
     assert lines[1] == (
         "  blocked 25s shop/cart-0, shop/cart-1, shop/cart-2 and 2 more: "
         "PodDisruptionBudget shop/cart needs 2 healthy pods and has 2; run more replicas"
     )
 
 
-def test_what_goes_its_way_is_not_called_blocked() -> None:
+def test_migration_in_progress_is_shown_as_waiting() -> None:
     moving = a_blocker(
         "kv/vm", kind=BlockerKind.MIGRATION, object="webhook x", reason="Evacuation in progress", remedy=""
     )
-    lines = shown(a_record("n1", a_row("kv/vm", blocker=moving, state=PodDrainState.BLOCKED)))
+    lines = render_lines(a_record("n1", a_row("kv/vm", blocker=moving, state=PodDrainState.BLOCKED)))
     assert lines[1] == "  waiting 25s kv/vm: Evacuation in progress"
 
 
-def test_only_the_oldest_reasons_are_shown() -> None:
+def test_only_the_oldest_blockers_are_shown() -> None:
     rows = [
         a_row(
             f"shop/{n}", blocker=a_blocker(f"shop/{n}", object=f"PodDisruptionBudget {n}"), state=PodDrainState.BLOCKED
         )
         for n in range(5)
     ]
-    lines = shown(a_record("n1", *rows), width=200)
+    lines = render_lines(a_record("n1", *rows), width=200)
     assert len([line for line in lines if line.startswith("  blocked")]) == 3
     assert "  and 2 more that hold it up" in lines
 
 
-def test_the_view_is_no_higher_than_the_terminal_and_keeps_what_is_blocked() -> None:
+def test_view_fits_the_terminal_and_keeps_blocked_nodes() -> None:
     blocked = a_record("n30", a_row("shop/a", blocker=a_blocker("shop/a"), state=PodDrainState.BLOCKED))
     nodes = [a_record(f"n{number:02}", a_row("shop/a")) for number in range(30)]
-    lines = shown(*nodes, blocked, height=12)
+    lines = render_lines(*nodes, blocked, height=12)
     assert len(lines) <= 12
     assert any(line.startswith("n30 ") for line in lines)
     assert any(line.startswith("n00 ") for line in lines)
     assert lines[-2] == "24 more being drained, 0 of 31 nodes drained"
 
 
-def test_trouble_and_what_was_given_up_are_shown() -> None:
-    lines = shown(
+def test_stale_data_and_failed_nodes_are_shown() -> None:
+    lines = render_lines(
         a_record("n1", stale_reason="no answer\x1b[2J"), NodeDrain("n2", NodeDrainState.TIMED_OUT), is_stopping=True
     )
     assert lines[0].endswith("  0%  listing its pods, 25s")
@@ -109,7 +111,7 @@ def test_trouble_and_what_was_given_up_are_shown() -> None:
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "ascii"])
-def test_it_shows_on_any_terminal(encoding: str) -> None:
+def test_view_is_printed_in_any_terminal_encoding(encoding: str) -> None:
     raw = io.BytesIO()
     console = Console(
         file=io.TextIOWrapper(raw, encoding=encoding, write_through=True), width=60, height=20, force_terminal=True
@@ -118,7 +120,7 @@ def test_it_shows_on_any_terminal(encoding: str) -> None:
     assert "0 of 1 pod gone, 1 ending, 25s" in raw.getvalue().decode(encoding)
 
 
-async def test_what_is_final_stays_above_the_view(clock: Clock) -> None:
+async def test_final_lines_are_printed_above_the_view(clock: Clock) -> None:
     out = io.StringIO()
     console = Console(file=out, width=200, height=20, color_system=None)
     record = a_record("n1", a_row("shop/a"), warning="deleting Pods with local storage: shop/a")

@@ -30,20 +30,18 @@ NOW = datetime.fromisoformat("2026-11-16T03:00:00+00:00")
 SECRET = "hunter2-xyzzy"
 
 
-def without_secrets(obj: RawObject) -> str:
+def redacted_text(obj: RawObject) -> str:
     return json.dumps(redact_object(obj, registries()))
 
 
-def test_a_variable_is_known_by_its_name_and_one_that_refers_to_a_secret_stays() -> None:
+def test_secret_variables_are_redacted_and_secret_references_are_kept() -> None:
     reference = {"secretKeyRef": {"name": "slack", "key": "token"}}
     env = [
         {"name": "SLACK_TOKEN", "value": SECRET},
         {"name": "NODE_NAME", "value": "n1"},
         {"name": "PASSWORD", "valueFrom": reference},
     ]
-    found = without_secrets(
-        {"kind": "Deployment", "spec": {"containers": [{"env": env, "args": [f"--token={SECRET}"]}]}}
-    )
+    found = redacted_text({"kind": "Deployment", "spec": {"containers": [{"env": env, "args": [f"--token={SECRET}"]}]}})
     assert SECRET not in found
     assert '"value": "n1"' in found
     assert json.dumps(reference) in found
@@ -63,25 +61,25 @@ def test_a_variable_is_known_by_its_name_and_one_that_refers_to_a_secret_stays()
         {"annotations": {"example.com/login": f"user=ada pass={SECRET}"}},
     ],
 )
-def test_a_secret_is_hidden_wherever_an_object_holds_it(obj: RawObject) -> None:
-    assert SECRET not in without_secrets({"kind": "Pod", "spec": obj})
+def test_secrets_are_redacted_in_all_fields(obj: RawObject) -> None:
+    assert SECRET not in redacted_text({"kind": "Pod", "spec": obj})
 
 
-def test_a_password_that_is_a_number_is_hidden() -> None:
-    assert "12345678" not in without_secrets({"kind": "Widget", "spec": {"password": 12345678}})
+def test_numeric_password_is_redacted() -> None:
+    assert "12345678" not in redacted_text({"kind": "Widget", "spec": {"password": 12345678}})
 
 
-def test_what_refers_to_a_secret_stays() -> None:
+def test_secret_references_are_kept() -> None:
     spec = {
         "imagePullSecrets": [{"name": "registry"}],
         "volumes": [{"secret": {"secretName": "certificates"}}],
         "automountServiceAccountToken": True,
         "args": ["--token", "$(TOKEN)", "--password-file", "/run/password"],
     }
-    assert without_secrets({"kind": "Pod", "spec": spec}) == json.dumps({"kind": "Pod", "spec": spec})
+    assert redacted_text({"kind": "Pod", "spec": spec}) == json.dumps({"kind": "Pod", "spec": spec})
 
 
-def test_a_configuration_loses_what_its_plugins_call_secret_and_keeps_its_lines() -> None:
+def test_configuration_redacts_secret_plugin_options_and_keeps_its_lines() -> None:
     text = f"intervals:\n  requeue: 1m\ninstances:\n  notify:\n  - type: slack\n    config:\n      hook: https://x.test/{SECRET}\n"
     found = redact_object(
         {"kind": "ConfigMap", "data": {"maintenance.yaml": text, "db-password": SECRET}}, registries()
@@ -91,12 +89,12 @@ def test_a_configuration_loses_what_its_plugins_call_secret_and_keeps_its_lines(
     assert len(found["data"]["maintenance.yaml"].splitlines()) == len(text.splitlines())
 
 
-def test_a_configuration_that_is_no_yaml_loses_more_than_it_must() -> None:
+def test_invalid_yaml_configuration_is_redacted_conservatively() -> None:
     text = f"instances: [\n  token: {SECRET}\n  url: https://ada:{SECRET}@x.test/{SECRET}\n"
-    assert SECRET not in without_secrets({"kind": "ConfigMap", "data": {"maintenance.yaml": text}})
+    assert SECRET not in redacted_text({"kind": "ConfigMap", "data": {"maintenance.yaml": text}})
 
 
-def test_the_last_applied_configuration_and_binary_data_are_left_out() -> None:
+def test_last_applied_configuration_and_binary_data_are_removed() -> None:
     metadata: dict[str, Any] = {
         "name": "x",
         "managedFields": [{"manager": "kubectl"}],
@@ -106,13 +104,13 @@ def test_the_last_applied_configuration_and_binary_data_are_left_out() -> None:
     assert found == {"kind": "ConfigMap", "metadata": {"name": "x", "annotations": {"example.com/a": "b"}}, "data": {}}
 
 
-def test_even_a_secret_would_keep_only_the_names_of_what_it_holds() -> None:
+def test_secret_objects_keep_only_their_keys() -> None:
     found = redact_object({"kind": "Secret", "data": {"tls.key": SECRET}, "type": "Opaque"}, registries())
     assert found["data"].keys() == {"tls.key"}
     assert SECRET not in json.dumps(found)
 
 
-def test_an_archive_has_one_folder_and_a_page_that_tells_what_is_missing() -> None:
+def test_archive_has_one_folder_and_a_readme_that_lists_missing_parts() -> None:
     pieces = [ArchiveFile("nodes.json", b"{}")]
     front = readme(pieces, ["pods: may not"], now=NOW)
     packed = build_archive([front, *pieces], folder="g", now=NOW)
@@ -123,16 +121,16 @@ def test_an_archive_has_one_folder_and_a_page_that_tells_what_is_missing() -> No
         assert b"pods: may not" in page.read()
 
 
-def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:
+def test_folder_that_cannot_be_created_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(Exception, match="file"):
         write_files([ArchiveFile("x", b"")], tmp_path / "file")
 
 
-async def test_operators_are_asked_with_the_token_of_whoever_gathers_and_their_logs_without(
+async def test_gather_sends_its_token_to_the_dashboard_but_not_with_log_requests(
     clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The API server keeps `Authorization` to itself, and passes cookies on."""
+    """The API server does not forward `Authorization` to pods, but forwards cookies."""
     monkeypatch.setenv("HAULOUT_TOKEN", "abc")
     transport = ScriptedTransport([json_response({})] * 7)
     session = SimpleNamespace(client=Client(transport, clock=clock, random=Random(0)))
@@ -140,6 +138,6 @@ async def test_operators_are_asked_with_the_token_of_whoever_gathers_and_their_l
     pod = {"metadata": {"name": "haulout-1", "namespace": "haulout"}}
     found = [it.path async for it in collector._pod_files(pod)]
     assert len(found) == 7
-    shown = {it.path.partition("/haulout-1")[2]: it.headers for it in transport.requests}
-    assert shown["%3A8080/proxy/api/v2/summary"] == (("Cookie", "haulout-token=abc"),)
-    assert shown["/log"] == ()
+    headers = {it.path.partition("/haulout-1")[2]: it.headers for it in transport.requests}
+    assert headers["%3A8080/proxy/api/v2/summary"] == (("Cookie", "haulout-token=abc"),)
+    assert headers["/log"] == ()

@@ -1,4 +1,4 @@
-"""`haulout hold`, `haulout release` and `haulout approve`: what they set, and what they say."""
+"""`haulout hold`, `haulout release` and `haulout approve`: annotations and output."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -48,54 +48,59 @@ profiles:
 """
 
 
-async def node_of(town: DrainCluster) -> Node:
-    return await town.client.get(NODES, "n1")
+async def node_of(cluster: DrainCluster) -> Node:
+    return await cluster.client.get(NODES, "n1")
 
 
-def texts(done: ChangeResult, wanted: str = "hold") -> list[str]:
+def result_texts(done: ChangeResult, wanted: str = "hold") -> list[str]:
     return [line.text for line in result_lines(done, verb=wanted)]
 
 
-async def test_a_hold_is_an_annotation_that_says_who_why_and_until_when(clock: Clock) -> None:
-    async with a_drain_cluster(clock, "n1") as town:
+async def test_hold_annotation_has_owner_reason_and_end(clock: Clock) -> None:
+    async with a_drain_cluster(clock, "n1") as cluster:
         until = clock.now().replace(microsecond=0) + timedelta(hours=4)
-        wish = HoldRequest(reason="migration", by="alice", until=until)
-        done = await hold_node(town.client, await node_of(town), wish)
-        assert texts(done) == ["node/n1 held", f"node/n1: held by alice: migration, until {until:%Y-%m-%d %H:%M} UTC"]
-        assert (await node_of(town)).metadata.annotations[hold.ANNOTATION] == (
+        request = HoldRequest(reason="migration", by="alice", until=until)
+        done = await hold_node(cluster.client, await node_of(cluster), request)
+        assert result_texts(done) == [
+            "node/n1 held",
+            f"node/n1: held by alice: migration, until {until:%Y-%m-%d %H:%M} UTC",
+        ]
+        assert (await node_of(cluster)).metadata.annotations[hold.ANNOTATION] == (
             f"until={until:%Y-%m-%dT%H:%M:%SZ}; by=alice; migration"
         )
-        again = await hold_node(town.client, await node_of(town), HoldRequest(by="bob"))
+        again = await hold_node(cluster.client, await node_of(cluster), HoldRequest(by="bob"))
         was = f"node/n1: was held by alice: migration, until {until:%Y-%m-%d %H:%M} UTC"
-        assert texts(again)[1:] == ["node/n1: held by bob", was]
-        released = await release_node(town.client, await node_of(town))
-        assert texts(released, "release") == ["node/n1 released", "node/n1: was held by bob"]
-        assert hold.ANNOTATION not in (await node_of(town)).metadata.annotations
-        assert texts(await release_node(town.client, await node_of(town)), "release") == ["node/n1 not held"]
+        assert result_texts(again)[1:] == ["node/n1: held by bob", was]
+        released = await release_node(cluster.client, await node_of(cluster))
+        assert result_texts(released, "release") == ["node/n1 released", "node/n1: was held by bob"]
+        assert hold.ANNOTATION not in (await node_of(cluster)).metadata.annotations
+        assert result_texts(await release_node(cluster.client, await node_of(cluster)), "release") == [
+            "node/n1 not held"
+        ]
 
 
-async def test_without_a_name_the_server_says_who_it_is(clock: Clock) -> None:
-    async with a_drain_cluster(clock, "n1") as town:
-        await hold_node(town.client, await node_of(town), HoldRequest())
-        found = hold.hold_of(await node_of(town))
+async def test_hold_without_a_name_uses_the_username_of_the_server(clock: Clock) -> None:
+    async with a_drain_cluster(clock, "n1") as cluster:
+        await hold_node(cluster.client, await node_of(cluster), HoldRequest())
+        found = hold.hold_of(await node_of(cluster))
         assert found is not None
         assert found.by
 
 
-async def test_who_has_the_node_already_is_said_to_go_on(clock: Clock) -> None:
-    async with a_drain_cluster(clock, "n1") as town:
-        change = cordon.acquire(await node_of(town), "profile/os", CordonWishes(), now=clock.now())
+async def test_hold_reports_maintenance_in_progress_that_continues(clock: Clock) -> None:
+    async with a_drain_cluster(clock, "n1") as cluster:
+        change = cordon.acquire(await node_of(cluster), "profile/os", CordonWishes(), now=clock.now())
         assert change is not None
-        await town.client.patch(NODES, "n1", merge_patch(change))
-        done = await hold_node(town.client, await node_of(town), HoldRequest(by="alice"))
-        assert texts(done)[-1] == "node/n1: maintenance by profile os is in progress and continues"
+        await cluster.client.patch(NODES, "n1", merge_patch(change))
+        done = await hold_node(cluster.client, await node_of(cluster), HoldRequest(by="alice"))
+        assert result_texts(done)[-1] == "node/n1: maintenance by profile os is in progress and continues"
 
 
-async def test_a_dry_run_holds_nothing(clock: Clock) -> None:
-    async with a_drain_cluster(clock, "n1") as town:
+async def test_dry_run_sets_no_hold(clock: Clock) -> None:
+    async with a_drain_cluster(clock, "n1") as cluster:
         for dry_run in ("client", "server"):
-            await hold_node(town.client, await node_of(town), HoldRequest(), dry_run=dry_run)
-            assert hold.ANNOTATION not in (await node_of(town)).metadata.annotations
+            await hold_node(cluster.client, await node_of(cluster), HoldRequest(), dry_run=dry_run)
+            assert hold.ANNOTATION not in (await node_of(cluster)).metadata.annotations
 
 
 @pytest.mark.parametrize(
@@ -107,13 +112,13 @@ async def test_a_dry_run_holds_nothing(clock: Clock) -> None:
         (None, "0s", "is not in the future"),
     ],
 )
-def test_an_end_that_makes_no_sense_is_refused(until: str | None, span: str | None, problem: str) -> None:
+def test_invalid_end_is_refused(until: str | None, span: str | None, problem: str) -> None:
     with pytest.raises(click.UsageError) as error:
         _ends_at(until, span, now=datetime(2026, 1, 5, 9, tzinfo=UTC))
     assert problem in error.value.message
 
 
-def test_the_command_line_is_checked_before_anything_is_done(capsys: pytest.CaptureFixture[str]) -> None:
+def test_command_line_is_validated_before_any_change(capsys: pytest.CaptureFixture[str]) -> None:
     haulout = command_runner(capsys)
     both = haulout("hold", "n1", "--for", "1h", "--until", "+1h")
     assert (both.code, "give either --until or --for, not both" in both.err) == (2, True)
@@ -121,24 +126,26 @@ def test_the_command_line_is_checked_before_anything_is_done(capsys: pytest.Capt
     assert haulout("release").code == 2
 
 
-async def test_status_and_why_say_that_a_node_is_held_and_one_whose_time_is_over(clock: Clock) -> None:
-    async with a_drain_cluster(clock, "n1", "n2") as town:
+async def test_status_and_why_show_active_and_expired_holds(clock: Clock) -> None:
+    async with a_drain_cluster(clock, "n1", "n2") as cluster:
         until = clock.now().replace(microsecond=0) + timedelta(hours=4)
-        await hold_node(town.client, await node_of(town), HoldRequest(reason="migration", by="alice", until=until))
-        found = await node_status.read_status(town.client)
+        await hold_node(
+            cluster.client, await node_of(cluster), HoldRequest(reason="migration", by="alice", until=until)
+        )
+        found = await node_status.read_status(cluster.client)
         lines = status_text.table(found, include_all=False)
         assert [line.split()[:4] for line in lines if line.startswith("n1")] == [["n1", "in", "service,", "held"]]
-        one = await node_status.read_status(town.client, "n1")
-        said = [click.unstyle(line) for line in status_text.detail_lines(one.nodes[0], one.now)]
-        words = f"held by alice: migration, until {until:%Y-%m-%d %H:%M} UTC"
-        assert any(words in line and "haulout release n1" in line for line in said)
+        one = await node_status.read_status(cluster.client, "n1")
+        details = [click.unstyle(line) for line in status_text.detail_lines(one.nodes[0], one.now)]
+        hold_text = f"held by alice: migration, until {until:%Y-%m-%d %H:%M} UTC"
+        assert any(hold_text in line and "haulout release n1" in line for line in details)
         known = parse_configuration(FILE, "maintenance.yaml", {}).configuration
-        why = await explain(town.client, known, "n1", external=None)
-        assert f"  {words}; to end that: haulout release n1" in list(why_text.text_lines(why, marks=ASCII_MARKS))
+        reason = await explain(cluster.client, known, "n1", external=None)
+        assert f"  {hold_text}; to end that: haulout release n1" in list(why_text.text_lines(reason, marks=ASCII_MARKS))
         await clock.sleep(timedelta(hours=5))
-        later = await node_status.read_status(town.client, "n1")
-        said = [click.unstyle(line) for line in status_text.detail_lines(later.nodes[0], later.now)]
-        assert any(f"expired: {words}" in line for line in said)
+        later = await node_status.read_status(cluster.client, "n1")
+        details = [click.unstyle(line) for line in status_text.detail_lines(later.nodes[0], later.now)]
+        assert any(f"expired: {hold_text}" in line for line in details)
         assert later.nodes[0].state == "in service"
 
 
@@ -147,20 +154,20 @@ async def test_status_and_why_say_that_a_node_is_held_and_one_whose_time_is_over
 
 @asynccontextmanager
 async def waiting(clock: Clock, monkeypatch: pytest.MonkeyPatch, **labels: str) -> AsyncIterator[DrainCluster]:
-    """Have a node that waits for an approval, and `haulout approve` look at it by the file."""
-    async with a_drain_cluster(clock, "n1") as town:
+    """Run a node that waits for an approval, with `haulout approve` using the file."""
+    async with a_drain_cluster(clock, "n1") as cluster:
         change: dict[str, Any] = {"labels": {PROFILE_LABEL: "os", **labels}}
         if labels:
             change["annotations"] = {"cloud.sap/maintenance-data": _data(clock)}
-        await town.client.patch(NODES, "n1", merge_patch({"metadata": change}))
+        await cluster.client.patch(NODES, "n1", merge_patch({"metadata": change}))
 
         @asynccontextmanager
         async def connected(_: WhyOptions, node: str) -> AsyncIterator[tuple[Client, Configuration, tuple[str, ...]]]:
             assert node == "n1"
-            yield town.client, parse_configuration(FILE, "maintenance.yaml", {}).configuration, ()
+            yield cluster.client, parse_configuration(FILE, "maintenance.yaml", {}).configuration, ()
 
         monkeypatch.setattr(node_approval, "connect_with_configuration", connected)
-        yield town
+        yield cluster
 
 
 def _data(clock: Clock) -> str:
@@ -171,28 +178,26 @@ def _data(clock: Clock) -> str:
     )
 
 
-async def test_an_approval_sets_what_is_waited_for_and_says_what_else_has_to_come(
+async def test_approval_sets_the_annotation_and_lists_remaining_checks(
     clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with waiting(clock, monkeypatch, needed="yes") as town:
+    async with waiting(clock, monkeypatch, needed="yes") as cluster:
         for dry_run in ("client", "server"):
             await approve_node(ApprovalRequest(node="n1"), WhyOptions(given={}), dry_run=dry_run)
-            assert "example.com/approved-by" not in (await node_of(town)).metadata.annotations
+            assert "example.com/approved-by" not in (await node_of(cluster)).metadata.annotations
         lines = [it.text for it in await approve_node(ApprovalRequest(node="n1"), WhyOptions(given={}), dry_run="none")]
-        by = (await node_of(town)).metadata.annotations["example.com/approved-by"]
+        by = (await node_of(cluster)).metadata.annotations["example.com/approved-by"]
         assert by
         assert lines[0] == "node/n1 approved"
         assert lines[1] == "node/n1: profile os waits until rested passed; then it moves to in-maintenance"
         assert lines[2].startswith("node/n1: kubectl annotate node n1 ")
 
 
-async def test_who_approves_a_node_that_waits_for_nothing_is_told_so_and_orders_nothing(
-    clock: Clock, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async with waiting(clock, monkeypatch) as town:
+async def test_approval_without_a_pending_check_is_refused(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with waiting(clock, monkeypatch) as cluster:
         with pytest.raises(HauloutError) as error:
             await approve_node(ApprovalRequest(node="n1"), WhyOptions(given={}), dry_run="none")
         assert str(error.value).startswith("no profile is waiting for an approval; possible with --check: os: needed")
-        assert "needed" not in (await node_of(town)).metadata.labels
+        assert "needed" not in (await node_of(cluster)).metadata.labels
         await approve_node(ApprovalRequest(node="n1", check="needed"), WhyOptions(given={}), dry_run="none")
-        assert (await node_of(town)).metadata.labels["needed"] == "true"
+        assert (await node_of(cluster)).metadata.labels["needed"] == "true"

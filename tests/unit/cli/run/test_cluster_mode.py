@@ -1,4 +1,4 @@
-"""From what was typed, and from where it runs, to the operator's settings."""
+"""From flags and environment to the operator's settings."""
 
 from typing import Any
 
@@ -12,27 +12,27 @@ from haulout.kube.transports.credentials import ANONYMOUS
 
 
 @pytest.mark.parametrize(
-    ("typed", "context", "called"),
+    ("flag", "context", "expected"),
     [("prod", "admin@prod", "prod"), (None, "admin@prod", "admin@prod"), (None, IN_CLUSTER, "")],
 )
-def test_the_cluster_is_called_what_was_typed_or_as_its_context(typed: str | None, context: str, called: str) -> None:
+def test_cluster_name_defaults_to_the_context(flag: str | None, context: str, expected: str) -> None:
     connection = Connection(server="https://there", context=context, source="", user="", credentials=ANONYMOUS)
-    wishes = OperatorOptions(
-        namespace=None, webhook="off", health_port=None, metrics=None, guards_quorum=True, cluster=typed
+    options = OperatorOptions(
+        namespace=None, webhook="off", health_port=None, metrics=None, guards_quorum=True, cluster=flag
     )
 
-    assert wishes.settings(connection).cluster == called
+    assert options.settings(connection).cluster == expected
 
 
 @pytest.mark.parametrize(("typed", "used"), [((), "of-the-environment"), (("--context", "typed"), "typed")])
 @pytest.mark.parametrize("mode", ["cluster", "management"])
-def test_the_context_is_that_which_was_typed_or_that_of_the_environment(
+def test_context_flag_overrides_the_environment(
     mode: str, typed: tuple[str, ...], used: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     started: list[dict[str, Any]] = []
     monkeypatch.setenv("KUBECONTEXT", "of-the-environment")
-    monkeypatch.setattr(cluster_mode, "run_operator_process", lambda _, **how: started.append(how))
-    monkeypatch.setattr(management_mode, "run_hub_process", lambda _, **how: started.append(how))
+    monkeypatch.setattr(cluster_mode, "run_operator_process", lambda _, **arguments: started.append(arguments))
+    monkeypatch.setattr(management_mode, "run_hub_process", lambda _, **arguments: started.append(arguments))
     with pytest.raises(SystemExit):
         main(["run", "--mode", mode, *typed])
     assert [it["context"] for it in started] == [used]

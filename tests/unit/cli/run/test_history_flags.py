@@ -1,4 +1,4 @@
-"""How long the history of deleted nodes is kept, as it is typed."""
+"""Flags for the retention of the history of deleted nodes."""
 
 from datetime import timedelta
 from typing import Any
@@ -14,9 +14,9 @@ from haulout.kube.transports.credentials import ANONYMOUS
 
 @pytest.fixture
 def started(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """Return what would have been run."""
+    """Return the options with which the operator was started."""
     calls: list[Any] = []
-    monkeypatch.setattr(cluster_mode, "run_operator_process", lambda wishes, **_: calls.append(wishes))
+    monkeypatch.setattr(cluster_mode, "run_operator_process", lambda options, **_: calls.append(options))
     return calls
 
 
@@ -37,10 +37,10 @@ def run(*args: str) -> int | str | None:
         (["--history-retention=0"], RetentionSettings(keep_for=timedelta())),
     ],
 )
-def test_what_is_typed_reaches_the_operator(args: list[str], settings: RetentionSettings, started: list[Any]) -> None:
+def test_flags_reach_the_operator_settings(args: list[str], settings: RetentionSettings, started: list[Any]) -> None:
     assert run(*args) == 0
-    there = Connection(server="https://there", context="c", source="", user="", credentials=ANONYMOUS)
-    assert started[0].settings(there).retention == settings
+    connection = Connection(server="https://there", context="c", source="", user="", credentials=ANONYMOUS)
+    assert started[0].settings(connection).retention == settings
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,7 @@ def test_what_is_typed_reaches_the_operator(args: list[str], settings: Retention
         (["--mode", "management", "--history-retention", "1d"], "--history-retention: not with --mode management"),
     ],
 )
-def test_what_makes_no_sense_is_refused(
+def test_invalid_values_are_refused(
     args: list[str], problem: str, started: list[Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(*args) == 2

@@ -14,10 +14,10 @@ from haulout.httpserver.listener import ListenAddress
 
 @pytest.fixture
 def started(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
-    """Return with what the hub was started."""
+    """Return the arguments with which the hub was started."""
     calls: list[dict[str, Any]] = []
     monkeypatch.setattr(
-        management_mode, "run_hub_process", lambda wishes, **how: calls.append({"wishes": wishes, **how})
+        management_mode, "run_hub_process", lambda options, **arguments: calls.append({"wishes": options, **arguments})
     )
     return calls
 
@@ -32,36 +32,45 @@ def remc(*args: str) -> int | str | None:
     return call("runtime-extension-maintenance-controller", *args)
 
 
-def test_the_flags_of_the_published_chart_start_the_hub(
+def test_flags_of_the_published_chart_start_the_hub(
     started: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("KUBECONTEXT", "mgmt")
     assert remc("--enable-metal3-maintenance", "--zap-devel=false", "--zap-time-encoding=iso8601") == 0
-    (how,) = started
-    assert how["wishes"].hub == ClusterApiSettings(metal3=True)
-    assert (how["wishes"].health_port, how["wishes"].metrics, how["wishes"].elects) == (8081, ListenAddress(8080), True)
-    assert (how["context"], how["kubeconfig"], how["as_json"], how["level"]) == ("mgmt", None, True, logging.INFO)
+    (arguments,) = started
+    assert arguments["wishes"].hub == ClusterApiSettings(metal3=True)
+    assert (arguments["wishes"].health_port, arguments["wishes"].metrics, arguments["wishes"].elects) == (
+        8081,
+        ListenAddress(8080),
+        True,
+    )
+    assert (arguments["context"], arguments["kubeconfig"], arguments["as_json"], arguments["level"]) == (
+        "mgmt",
+        None,
+        True,
+        logging.INFO,
+    )
 
 
-def test_flags_of_our_own_are_taken_as_well(started: list[dict[str, Any]]) -> None:
-    ours = ("-approval-timeout=4h", "-unreachable-after", "1h30m", "-old-approvals=honour", "-leader-elect=false")
-    assert remc(*ours, "-namespace=ops", "-kubecontext=x", "-kubeconfig=f") == 0
-    (how,) = started
-    assert how["wishes"].hub == ClusterApiSettings(
+def test_hub_flags_of_haulout_are_accepted(started: list[dict[str, Any]]) -> None:
+    own_flags = ("-approval-timeout=4h", "-unreachable-after", "1h30m", "-old-approvals=honour", "-leader-elect=false")
+    assert remc(*own_flags, "-namespace=ops", "-kubecontext=x", "-kubeconfig=f") == 0
+    (arguments,) = started
+    assert arguments["wishes"].hub == ClusterApiSettings(
         approval_timeout=timedelta(hours=4),
         unreachable_after=timedelta(minutes=90),
         old_approvals=OldApprovals.HONOUR,
     )
-    assert (how["wishes"].namespace, how["wishes"].elects) == ("ops", False)
-    assert (how["context"], how["kubeconfig"]) == ("x", "f")
+    assert (arguments["wishes"].namespace, arguments["wishes"].elects) == ("ops", False)
+    assert (arguments["context"], arguments["kubeconfig"]) == ("x", "f")
 
 
-def test_each_budget_across_clusters_that_is_given_holds(started: list[dict[str, Any]]) -> None:
+def test_cluster_budget_flag_can_be_repeated(started: list[dict[str, Any]]) -> None:
     assert remc("-cluster-budget=2", "--cluster-budget", "env=prod:1") == 0
     assert started[0]["wishes"].hub.cluster_budget == ("2", "env=prod:1")
 
 
-def test_both_command_lines_validate_budgets_in_one_place(
+def test_both_commands_validate_cluster_budgets_with_the_same_parser(
     started: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def refuse(text: str) -> None:
@@ -75,7 +84,7 @@ def test_both_command_lines_validate_budgets_in_one_place(
     assert started == []
 
 
-def test_the_memory_limit_can_be_given(started: list[dict[str, Any]]) -> None:
+def test_memory_limit_flag_is_parsed(started: list[dict[str, Any]]) -> None:
     assert remc("-memory-limit=1Gi") == 0
     assert call("run", "--mode", "management", "--memory-limit", "512Mi") == 0
     assert call("run", "--mode", "management") == 0
@@ -95,7 +104,7 @@ def test_the_memory_limit_can_be_given(started: list[dict[str, Any]]) -> None:
         (["-metrics-addr=8080"], "-metrics-addr: "),
     ],
 )
-def test_what_makes_no_sense_is_refused(
+def test_invalid_values_are_refused(
     started: list[dict[str, Any]], capsys: pytest.CaptureFixture[str], args: list[str], problem: str
 ) -> None:
     assert remc(*args) == 2
@@ -103,20 +112,20 @@ def test_what_makes_no_sense_is_refused(
     assert started == []
 
 
-def test_help_names_every_flag(capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_lists_every_flag(capsys: pytest.CaptureFixture[str]) -> None:
     assert remc("--help") == 0
-    shown = capsys.readouterr().out
+    help_text = capsys.readouterr().out
     for name in ("kubecontext", "enable-metal3-maintenance", "old-approvals", "zap-time-encoding"):
-        assert f"-{name}" in shown
+        assert f"-{name}" in help_text
 
 
-def test_run_can_be_a_hub(started: list[dict[str, Any]]) -> None:
+def test_management_mode_starts_the_hub(started: list[dict[str, Any]]) -> None:
     flags = ("--approval-timeout", "4h", "--old-approvals", "clear", "--metrics-port", "9090", "-n", "ops")
     assert call("run", "--mode", "management", *flags, "--cluster-name", "mgmt", "--no-leader-election") == 0
-    (how,) = started
-    wishes = how["wishes"]
-    assert wishes.hub == ClusterApiSettings(approval_timeout=timedelta(hours=4), old_approvals=OldApprovals.CLEAR)
-    assert (wishes.metrics, wishes.namespace, wishes.cluster, wishes.elects) == (
+    (arguments,) = started
+    options = arguments["wishes"]
+    assert options.hub == ClusterApiSettings(approval_timeout=timedelta(hours=4), old_approvals=OldApprovals.CLEAR)
+    assert (options.metrics, options.namespace, options.cluster, options.elects) == (
         ListenAddress(9090),
         "ops",
         "mgmt",
@@ -135,7 +144,7 @@ def test_run_can_be_a_hub(started: list[dict[str, Any]]) -> None:
         (["--mode", "management", "--memory-limit", "-1"], "expected at least 64Mi, such as 400Mi, or 0, found '-1'"),
     ],
 )
-def test_what_does_not_go_together_is_refused(
+def test_conflicting_flags_are_refused(
     started: list[dict[str, Any]], capsys: pytest.CaptureFixture[str], args: list[str], problem: str
 ) -> None:
     assert call("run", *args) == 2

@@ -16,10 +16,10 @@ FLAGS = ("--lease-duration=15s", "--renew-deadline", "10s", "--retry-period", "2
 
 @pytest.fixture
 def started(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """Return with what an operator or a hub was started."""
+    """Return the options with which an operator or a hub was started."""
     calls: list[Any] = []
-    monkeypatch.setattr(cluster_mode, "run_operator_process", lambda wishes, **_: calls.append(wishes))
-    monkeypatch.setattr(management_mode, "run_hub_process", lambda wishes, **_: calls.append(wishes))
+    monkeypatch.setattr(cluster_mode, "run_operator_process", lambda options, **_: calls.append(options))
+    monkeypatch.setattr(management_mode, "run_hub_process", lambda options, **_: calls.append(options))
     return calls
 
 
@@ -30,16 +30,16 @@ def run(*args: str) -> int | str | None:
 
 
 @pytest.mark.parametrize("mode", ["cluster", "management"])
-def test_lease_durations_reach_the_operator_and_the_hub(mode: str, started: list[Any]) -> None:
+def test_lease_flags_reach_the_operator_and_the_hub(mode: str, started: list[Any]) -> None:
     assert run("--mode", mode, *FLAGS) == 0
     fifteen, ten, two = (timedelta(seconds=it) for it in (15, 10, 2))
-    there = Connection(server="https://there", context="c", source="", user="", credentials=ANONYMOUS)
-    settings = started[0].settings(there) if mode == "cluster" else started[0].replica_settings(there)
+    connection = Connection(server="https://there", context="c", source="", user="", credentials=ANONYMOUS)
+    settings = started[0].settings(connection) if mode == "cluster" else started[0].replica_settings(connection)
     assert settings.leases == LeaderElectionConfig(lease_duration=fifteen, renew_deadline=ten, retry_period=two)
 
 
 @pytest.mark.parametrize("mode", ["cluster", "management"])
-def test_without_flags_the_defaults_hold(mode: str, started: list[Any]) -> None:
+def test_lease_flags_have_defaults(mode: str, started: list[Any]) -> None:
     assert run("--mode", mode) == 0
     assert started[0].leases == LeaderElectionConfig()
 
@@ -60,7 +60,7 @@ def test_without_flags_the_defaults_hold(mode: str, started: list[Any]) -> None:
         ),
     ],
 )
-def test_lease_durations_that_make_no_sense_are_refused(
+def test_invalid_lease_durations_are_refused(
     args: list[str], problem: str, started: list[Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(*args) == 2

@@ -1,4 +1,4 @@
-"""`haulout run --sandbox` as a person meets it: what it prints, what can be done with it, and how it ends."""
+"""`haulout run --sandbox`: output, served cluster and shutdown."""
 
 import asyncio
 import json
@@ -31,7 +31,7 @@ CONFIG_MAPS = Resource("", "v1", "configmaps", "ConfigMap", namespaced=True, mod
 
 
 class Outcome(NamedTuple):
-    """What a command line came to."""
+    """The exit code and the output of a command line."""
 
     code: int | str | None
     out: str
@@ -43,29 +43,29 @@ Run = Callable[..., Outcome]
 
 @pytest.fixture
 def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
-    """Return a way to run a command line that does not get as far as to start anything."""
+    """Return a function that runs a command line that fails before anything starts."""
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
 
     def run(*args: str) -> Outcome:
         with pytest.raises(SystemExit) as exited:
             main(["run", *args])
-        said = capsys.readouterr()
-        return Outcome(exited.value.code, said.out, said.err)
+        captured = capsys.readouterr()
+        return Outcome(exited.value.code, captured.out, captured.err)
 
     return run
 
 
-def test_help_names_every_scenario(run: Run) -> None:
-    shown = " ".join(run("--help").out.split())
-    listed = shown.partition("The scenario: ")[2].partition(", or a YAML file")[0]
+def test_help_lists_every_builtin_scenario(run: Run) -> None:
+    help_text = " ".join(run("--help").out.split())
+    listed = help_text.partition("The scenario: ")[2].partition(", or a YAML file")[0]
     assert sorted(listed.split(", ")) == builtin_names()
 
 
-# What makes no sense
+# Invalid flags and scenarios
 
 
-def test_without_a_way_to_a_cluster_it_says_so_in_one_line(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_kubeconfig_is_a_one_line_error(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KUBECONFIG", "/nowhere/kubeconfig")
     code, out, err = run()
     assert (code, out, err.count("\n")) == (2, "", 1)
@@ -81,13 +81,13 @@ def test_without_a_way_to_a_cluster_it_says_so_in_one_line(run: Run, monkeypatch
         (("--sandbox", "--log-format", "json"), "--log-format: not with --sandbox, which brings its own cluster"),
     ],
 )
-def test_what_would_be_ignored_is_refused(run: Run, typed: tuple[str, ...], problem: str) -> None:
+def test_flags_of_the_other_mode_are_refused(run: Run, typed: tuple[str, ...], problem: str) -> None:
     code, _, err = run(*typed)
     assert (code, err) == (2, f"haulout: {problem}. See 'haulout run --help'.\n")
 
 
 @pytest.mark.parametrize(
-    ("args", "said"),
+    ("args", "expected"),
     [
         (["--nodes", "0"], "'--nodes': expected 1 to 5000, found 0: each node costs time and memory; --scenario big"),
         (["--nodes", "-3"], "'--nodes': expected 1 to 5000, found -3"),
@@ -104,15 +104,15 @@ def test_what_would_be_ignored_is_refused(run: Run, typed: tuple[str, ...], prob
         (["--port", "65536"], "'--port': expected 0 to 65535, found 65536: 0 is any free port."),
     ],
 )
-def test_numbers_that_make_no_sense_are_usage_errors(run: Run, args: list[str], said: str) -> None:
+def test_numbers_out_of_range_are_usage_errors(run: Run, args: list[str], expected: str) -> None:
     code, out, err = run("--sandbox", *args)
     assert (code, out) == (2, "")
-    assert said in err
+    assert expected in err
     assert err.endswith("See 'haulout run --help'.\n")
     assert err.count("\n") == 1
 
 
-def test_a_scenario_that_is_not_there_is_answered_with_those_that_are(run: Run) -> None:
+def test_unknown_scenario_is_refused_with_a_list_of_scenarios(run: Run) -> None:
     code, out, err = run("--sandbox", "--scenario", "defualt")
     assert (code, out) == (2, "")
     assert err == (
@@ -121,7 +121,7 @@ def test_a_scenario_that_is_not_there_is_answered_with_those_that_are(run: Run) 
     )
 
 
-def test_each_thing_that_is_wrong_with_a_scenario_is_a_line(run: Run, tmp_path: Path) -> None:
+def test_each_error_in_a_scenario_is_one_line(run: Run, tmp_path: Path) -> None:
     file = tmp_path / "storm.yaml"
     file.write_text("pools:\n  - name: a\n    zone: b\ntimeline:\n  - {at: 5, compact: {}}\n")
     code, out, err = run("--sandbox", "--scenario", str(file))
@@ -135,7 +135,7 @@ def test_each_thing_that_is_wrong_with_a_scenario_is_a_line(run: Run, tmp_path: 
     ]
 
 
-def test_what_the_server_refuses_is_a_line_too(run: Run, tmp_path: Path) -> None:
+def test_manifest_that_the_server_refuses_is_a_one_line_error(run: Run, tmp_path: Path) -> None:
     file = tmp_path / "storm.yaml"
     file.write_text("pools: [{name: a}]\nmanifests: [{apiVersion: v9, kind: Dragon, metadata: {name: smaug}}]\n")
     outcome = run("--sandbox", "--scenario", str(file))
@@ -143,22 +143,22 @@ def test_what_the_server_refuses_is_a_line_too(run: Run, tmp_path: Path) -> None
     assert [it.name for it in tmp_path.iterdir()] == ["storm.yaml"]
 
 
-def test_a_port_in_use_is_told_with_what_to_do(run: Run, tmp_path: Path) -> None:
+def test_port_in_use_is_reported_with_a_remedy(run: Run, tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         code, out, err = run("--sandbox", "--port", str(port))
-    said = f"port {port} is in use by another program; name another with --port, or 0 to get one that is free"
-    assert (code, out, err) == (2, "", f"haulout: {said}\n")
+    message = f"port {port} is in use by another program; name another with --port, or 0 to get one that is free"
+    assert (code, out, err) == (2, "", f"haulout: {message}\n")
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_port_for_clouds_needs_clouds(run: Run) -> None:
+def test_clouds_port_requires_a_scenario_with_clouds(run: Run) -> None:
     code, out, err = run("--sandbox", "--scenario", "rolling", "--clouds-port", "0")
     assert (code, out) == (2, "")
     assert err.startswith("haulout: --clouds-port: no pool of the scenario rolling says of which cloud it is")
 
 
-def test_a_second_instance_hears_of_the_first(run: Run, tmp_path: Path) -> None:
+def test_second_sandbox_with_the_same_kubeconfig_is_refused(run: Run, tmp_path: Path) -> None:
     path = tmp_path / ".cache" / "haulout" / "sandbox.kubeconfig"
     with reserved(path, may_make_folder=True):
         code, out, err = run("--sandbox")
@@ -169,7 +169,7 @@ def test_a_second_instance_hears_of_the_first(run: Run, tmp_path: Path) -> None:
     )
 
 
-def test_a_kubeconfig_that_cannot_be_written_is_told_before_anything_starts(run: Run, tmp_path: Path) -> None:
+def test_unwritable_kubeconfig_is_reported_before_the_start(run: Run, tmp_path: Path) -> None:
     code, out, err = run("--sandbox", "--write-kubeconfig", str(tmp_path / "none" / "kc"))
     assert (code, out) == (2, "")
     assert err.startswith(
@@ -177,7 +177,7 @@ def test_a_kubeconfig_that_cannot_be_written_is_told_before_anything_starts(run:
     )
 
 
-# What runs
+# Running sandboxes
 
 
 async def announced(client: Client) -> str:
@@ -187,12 +187,12 @@ async def announced(client: Client) -> str:
 
 
 @pytest.mark.real_time
-async def test_what_the_clouds_of_a_sandbox_announce_is_told_and_can_be_seen(tmp_path: Path) -> None:
+async def test_cloud_announcements_of_the_sandbox_are_printed_and_served(tmp_path: Path) -> None:
     args = ("--nodes", "10", "--pods-per-node", "5", "--speed", "20", "--clouds-port", "0")
     with running_sandbox(tmp_path, *args) as running:
-        said = "\n".join(running.output_lines)
-        assert "\n  kubectl get mn  # what the clouds announce" in said
-        address = re.search(r"\nClouds      (http://127\.0\.0\.1:\d+) \(OCI Streaming and Compute, EC2, SQS,", said)
+        output = "\n".join(running.output_lines)
+        assert "\n  kubectl get mn  # what the clouds announce" in output
+        address = re.search(r"\nClouds      (http://127\.0\.0\.1:\d+) \(OCI Streaming and Compute, EC2, SQS,", output)
         node = running.wait_for_line("OCI will reboot general-").split()[4]
         assert address is not None
         form, signed = {"Action": "DescribeInstanceStatus", "Version": "2016-11-15"}, "AWS4-HMAC-SHA256 x"
@@ -206,7 +206,7 @@ async def test_what_the_clouds_of_a_sandbox_announce_is_told_and_can_be_seen(tmp
 
 
 async def until_blocked(client: Client) -> NodeMaintenance:
-    """Return the first maintenance that something stands in the way of."""
+    """Return the first maintenance with a blocker."""
     async with client.watch(NODE_MAINTENANCES, initial_list=True) as events:
         async for event in events:
             found = getattr(event, "object", None)
@@ -216,13 +216,13 @@ async def until_blocked(client: Client) -> NodeMaintenance:
 
 
 @pytest.mark.real_time
-async def test_it_comes_up_can_be_used_and_leaves_nothing_behind(tmp_path: Path) -> None:
+async def test_sandbox_serves_a_cluster_and_removes_its_files(tmp_path: Path) -> None:
     with running_sandbox(tmp_path, "--nodes", "3", "--zones", "2", "--pods-per-node", "5", "--seed", "7") as running:
-        said = "\n".join(running.output_lines)
-        assert "Cluster     3 nodes in 2 zones, " in said
-        assert "Scenario    default, seed 7\n" in said
-        assert f"export KUBECONFIG={tmp_path}/.cache/haulout/sandbox.kubeconfig" in said
-        assert "kubectl get nodes" in said
+        output = "\n".join(running.output_lines)
+        assert "Cluster     3 nodes in 2 zones, " in output
+        assert "Scenario    default, seed 7\n" in output
+        assert f"export KUBECONFIG={tmp_path}/.cache/haulout/sandbox.kubeconfig" in output
+        assert "kubectl get nodes" in output
         order = next(json.loads(line.split("'")[1]) for line in running.output_lines if "kubectl apply" in line)
         blocked = order["spec"]["nodeName"]
         async with running.client() as client, asyncio.timeout(TIMEOUT_SECONDS):
@@ -250,7 +250,7 @@ async def test_it_comes_up_can_be_used_and_leaves_nothing_behind(tmp_path: Path)
 
 
 @pytest.mark.real_time
-async def test_a_watch_outlives_many_hours_of_a_fast_cluster_in_which_things_happen(tmp_path: Path) -> None:
+async def test_watch_stays_open_through_hours_of_accelerated_time(tmp_path: Path) -> None:
     scenario = tmp_path / "s.yaml"
     scenario.write_text("pools: [{name: n, count: 2}]\nage: 1m\ntimeline: [{at: 2h, cordon: {nodes: n-01}}]\n")
     kubeconfig = tmp_path / "kc"
@@ -273,25 +273,25 @@ async def test_a_watch_outlives_many_hours_of_a_fast_cluster_in_which_things_hap
 # Profiles
 
 
-def test_a_configuration_that_is_not_there_is_named(run: Run, tmp_path: Path) -> None:
+def test_missing_configuration_file_is_named(run: Run, tmp_path: Path) -> None:
     missing = tmp_path / "nothing.yaml"
-    for where in ((), ("--sandbox",)):
-        outcome = run(*where, "--config", str(missing))
+    for flags in ((), ("--sandbox",)):
+        outcome = run(*flags, "--config", str(missing))
         assert outcome.code == 2
         assert outcome.err == f"haulout: {missing}: expected a file that can be read: no such file or directory\n"
 
 
-def test_all_that_is_wrong_with_a_configuration_is_told_before_anything_starts(run: Run, tmp_path: Path) -> None:
+def test_all_errors_in_the_configuration_are_reported_before_the_start(run: Run, tmp_path: Path) -> None:
     file = tmp_path / "maintenance.yaml"
     file.write_text("intervals: {requeue: soon}\ninstances: {check: [{type: hasLable, name: a}]}\nprofiles: []\n")
     outcome = run("--config", str(file))
     assert outcome.code == 2
-    told = outcome.err.splitlines()
-    assert [line.partition(": ")[2].split(": ")[0] for line in told] == [f"{file}:1", f"{file}:2"]
-    assert "did you mean hasLabel?" in told[1]
+    error_lines = outcome.err.splitlines()
+    assert [line.partition(": ")[2].split(": ")[0] for line in error_lines] == [f"{file}:1", f"{file}:2"]
+    assert "did you mean hasLabel?" in error_lines[1]
 
 
-def test_the_usual_configuration_is_read_where_the_go_controller_reads_it(
+def test_default_configuration_path_is_that_of_the_go_controller(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "config").mkdir()
@@ -302,29 +302,29 @@ def test_the_usual_configuration_is_read_where_the_go_controller_reads_it(
     assert outcome.err.startswith("haulout: config/maintenance.yaml:1: ")
 
 
-def test_nobody_reads_a_configuration_without_an_operator(run: Run, tmp_path: Path) -> None:
+def test_config_flag_is_refused_without_an_operator(run: Run, tmp_path: Path) -> None:
     outcome = run("--sandbox", "--no-operator", "--config", str(tmp_path / "x.yaml"))
     assert outcome.code == 2
     assert "--config: not with --no-operator, because nothing would read it" in outcome.err
 
 
-def test_nobody_answers_without_an_operator(run: Run) -> None:
+def test_metrics_port_flag_is_refused_without_an_operator(run: Run) -> None:
     outcome = run("--sandbox", "--no-operator", "--metrics-port", "8080")
     assert outcome.code == 2
     assert "--metrics-port: not with --no-operator, because nothing would answer there" in outcome.err
 
 
-def test_a_port_for_metrics_in_use_is_told_in_one_sentence(run: Run, tmp_path: Path) -> None:
+def test_metrics_port_in_use_is_a_one_line_error(run: Run, tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         code, out, err = run("--sandbox", "--nodes", "1", "--metrics-port", str(port))
-    said = f"cannot listen on port {port} for metrics and the API: address already in use; choose another port"
-    assert (code, out, err) == (2, "", f"haulout: {said}\n")
+    message = f"cannot listen on port {port} for metrics and the API: address already in use; choose another port"
+    assert (code, out, err) == (2, "", f"haulout: {message}\n")
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.real_time
-def test_in_a_sandbox_profiles_lead_nodes_from_state_to_state(tmp_path: Path) -> None:
+def test_profiles_change_node_states_in_the_sandbox(tmp_path: Path) -> None:
     file = tmp_path / "maintenance.yaml"
     file.write_text(
         "intervals: {requeue: 30s}\n"
@@ -332,22 +332,22 @@ def test_in_a_sandbox_profiles_lead_nodes_from_state_to_state(tmp_path: Path) ->
         "profiles: [{name: default, operational: {transitions: [{check: any, next: maintenance-required}]}}]\n"
     )
 
-    async def seen(client: Client) -> set[str]:
+    async def node_states(client: Client) -> set[str]:
         nodes = (await client.list(NODES)).items
         return {node.metadata.labels.get("cloud.sap/maintenance-state", "") for node in nodes}
 
-    async def told(session: aiohttp.ClientSession, url: str) -> set[str]:
+    async def api_states(session: aiohttp.ClientSession, url: str) -> set[str]:
         async with session.get(url) as answer:
             return {it["profiles"][0]["state"] for it in await answer.json()}
 
     with running_sandbox(tmp_path, "--nodes", "2", "--config", str(file)) as running:
 
-        async def look() -> None:
+        async def wait_and_check() -> None:
             async with running.client() as client:
-                await eventually(client.clock, lambda: seen(client), becomes={"maintenance-required"})
+                await eventually(client.clock, lambda: node_states(client), becomes={"maintenance-required"})
             url = next(line.split()[1] for line in running.output_lines if line.startswith("Operator"))
             async with aiohttp.ClientSession() as session:
-                await eventually(RealClock(), lambda: told(session, url), becomes={"maintenance-required"})
+                await eventually(RealClock(), lambda: api_states(session, url), becomes={"maintenance-required"})
                 async with session.get(url.replace("api/v1/info", "metrics")) as answer:
                     numbers = (await answer.text()).splitlines()
                 assert 'haulout_profiles_nodes{profile="default",state="maintenance-required"} 2' in numbers
@@ -358,4 +358,4 @@ def test_in_a_sandbox_profiles_lead_nodes_from_state_to_state(tmp_path: Path) ->
                 async with session.get(f"{page}api/v2/nodes?state=planned") as answer:
                     assert [it["message"] for it in (await answer.json())["nodes"]] == [stuck] * 2
 
-        asyncio.run(look())
+        asyncio.run(wait_and_check())

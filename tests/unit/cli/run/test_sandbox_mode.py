@@ -1,4 +1,4 @@
-"""What `haulout run --sandbox` says of the sandbox that is installed, and where none is."""
+"""`haulout run --sandbox` with and without the sandbox package."""
 
 from datetime import timedelta
 from importlib import metadata
@@ -13,7 +13,7 @@ from haulout.cli.run import sandbox_mode
 from haulout_sandbox import entry
 
 
-def test_the_sandbox_that_is_installed_is_what_the_product_expects() -> None:
+def test_installed_sandbox_implements_the_interface() -> None:
     """The type checker compares the two; at run time the entry point leads there."""
     expected: interface.Sandbox = entry
     assert interface.find_sandbox() is expected
@@ -21,7 +21,7 @@ def test_the_sandbox_that_is_installed_is_what_the_product_expects() -> None:
 
 
 @pytest.mark.parametrize("option", [[], ["--nodes", "3"], ["--speed", "60"]])
-def test_without_a_sandbox_one_line_says_what_to_install(
+def test_missing_sandbox_package_is_reported_with_the_install_command(
     option: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(interface, "entry_points", lambda **_: metadata.EntryPoints())
@@ -33,13 +33,15 @@ def test_without_a_sandbox_one_line_says_what_to_install(
 
 
 @pytest.mark.parametrize(
-    ("at", "shown"),
+    ("at", "expected"),
     [
         (timedelta(), "+00:00:00"),
         (timedelta(minutes=5, microseconds=2000), "+00:05:00"),
         (timedelta(hours=101), "+101:00:00"),
     ],
 )
-def test_what_happens_is_told_with_its_time(capsys: pytest.CaptureFixture[str], at: timedelta, shown: str) -> None:
+def test_sandbox_events_are_printed_with_their_time(
+    capsys: pytest.CaptureFixture[str], at: timedelta, expected: str
+) -> None:
     sandbox_mode.print_event(at, "a\x1b[31m reboots")
-    assert capsys.readouterr().out == f"{shown}  a\\x1b[31m reboots\n"
+    assert capsys.readouterr().out == f"{expected}  a\\x1b[31m reboots\n"

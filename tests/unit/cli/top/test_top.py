@@ -1,4 +1,4 @@
-"""`haulout top`: the fleet in the terminal, from what an operator says."""
+"""`haulout top`: the fleet in the terminal, from the API of an operator."""
 
 import asyncio
 import json
@@ -81,27 +81,27 @@ NOTICES = (
 )
 
 
-def a_picture(clock: Clock, *tiles: NodeSummary) -> FleetCache:
-    """Return what is known of a fleet."""
-    picture = FleetCache(clock, SUMMARY, {it.name: it for it in tiles or TILES}, {it.name: it for it in NOTICES})
-    picture._set_time(NOW)
-    picture.problem = ""
-    return picture
+def a_fleet_cache(clock: Clock, *tiles: NodeSummary) -> FleetCache:
+    """Return the cache of a fleet."""
+    fleet_cache = FleetCache(clock, SUMMARY, {it.name: it for it in tiles or TILES}, {it.name: it for it in NOTICES})
+    fleet_cache._set_time(NOW)
+    fleet_cache.problem = ""
+    return fleet_cache
 
 
-def seen(picture: FleetCache, choice: ViewState = ViewState(), *, width: int = 120, height: int | None = 30) -> str:  # noqa: B008 - frozen
-    """Return what a terminal shows."""
+def render(fleet: FleetCache, view: ViewState = ViewState(), *, width: int = 120, height: int | None = 30) -> str:  # noqa: B008 - frozen
+    """Return the rendered screen."""
     console = Console(file=StringIO(), width=width, color_system=None)
-    console.print(render_screen(picture, choice, width=width, height=height))
+    console.print(render_screen(fleet, view, width=width, height=height))
     assert isinstance(console.file, StringIO)
     return console.file.getvalue()
 
 
-# What is shown
+# Screen
 
 
-async def test_it_shows_who_leads_budgets_banners_busy_nodes_and_what_is_announced(clock: Clock) -> None:
-    text = seen(a_picture(clock))
+async def test_top_shows_leader_budgets_banners_active_nodes_and_notices(clock: Clock) -> None:
+    text = render(a_fleet_cache(clock))
     for part in (
         "Haulout prod  leader haulout-1  09:00:00 UTC",
         "4 nodes  idle 1  planned 1  draining 1  blocked 1",
@@ -119,58 +119,58 @@ async def test_it_shows_who_leads_budgets_banners_busy_nodes_and_what_is_announc
 
 
 @pytest.mark.parametrize(("width", "height"), [(120, 24), (60, 12), (30, 8)])
-async def test_it_is_never_larger_than_the_terminal(clock: Clock, width: int, height: int) -> None:
+async def test_screen_fits_the_terminal(clock: Clock, width: int, height: int) -> None:
     many = [NodeSummary(name=f"node-{it:04}", state=NodeState.DRAINING, message="x" * 300) for it in range(5000)]
-    lines = seen(a_picture(clock, *many), ViewState(selected_row=2500), width=width, height=height).splitlines()
+    lines = render(a_fleet_cache(clock, *many), ViewState(selected_row=2500), width=width, height=height).splitlines()
     assert max(map(len, lines)) <= width
     assert len(lines) <= height
     assert any(line.startswith("node-2500") for line in lines)
 
 
-async def test_what_others_wrote_cannot_take_over_the_terminal(clock: Clock) -> None:
+async def test_control_characters_are_escaped(clock: Clock) -> None:
     evil = NodeSummary(name="n\x1b[2J", state=NodeState.BLOCKED, message="[bold]a\nb\x07[/bold]")
-    text = seen(a_picture(clock, evil))
+    text = render(a_fleet_cache(clock, evil))
     assert "\x1b" not in text
     assert "\x07" not in text
     assert "[bold]a b" in text
 
 
-async def test_a_lost_connection_is_told_with_what_was_known_last(clock: Clock) -> None:
-    picture = a_picture(clock)
-    picture.problem = "refused"
-    assert "not connected, showing the last known data: refused" in seen(picture)
-    assert "n3" in seen(picture)
+async def test_lost_connection_is_shown_with_the_last_known_data(clock: Clock) -> None:
+    fleet_cache = a_fleet_cache(clock)
+    fleet_cache.problem = "refused"
+    assert "not connected, showing the last known data: refused" in render(fleet_cache)
+    assert "n3" in render(fleet_cache)
 
 
-async def test_all_about_a_node_names_blockers_and_what_to_type(clock: Clock) -> None:
-    picture = a_picture(clock)
-    assert "loading details" in seen(picture, ViewState(detail_node="n3"))
+async def test_node_details_show_blockers_and_commands(clock: Clock) -> None:
+    fleet_cache = a_fleet_cache(clock)
+    assert "loading details" in render(fleet_cache, ViewState(detail_node="n3"))
     blocker = Blocker(kind="DisruptionBudget", pod="shop/cart-0", reason="needs 2", remedy="run more replicas")
-    picture.details["n3"] = NodeDetail(
+    fleet_cache.details["n3"] = NodeDetail(
         summary=TILES[2],
         drains=(DrainSummary(owner="profile/os", total=5, removed=3, blockers=(blocker,)),),
         commands=(Command(title="Go on", command="kubectl delete pod " + "x" * 90),),
     )
-    text = seen(picture, ViewState(detail_node="n3"), width=60)
+    text = render(fleet_cache, ViewState(detail_node="n3"), width=60)
     assert "drain by profile/os: 3 of 5 pods have left" in text
     assert "shop/cart-0: needs 2" in text
     assert "run more replicas" in text
     assert text.count("x") >= 90, "what is to be typed is there as a whole"
-    assert "node gone is gone" in seen(picture, ViewState(detail_node="gone"))
+    assert "node gone is gone" in render(fleet_cache, ViewState(detail_node="gone"))
 
 
 # Keys
 
 
-def press(typed: str, choice: ViewState | None = None) -> ViewState:
-    """Return the choice after these keys."""
-    choice = choice or ViewState()
+def press(typed: str, view_state: ViewState | None = None) -> ViewState:
+    """Return the view state after these keys."""
+    view_state = view_state or ViewState()
     for key in parse_keys(typed):
-        choice = handle_key(choice, key, [it.name for it in visible_nodes(choice, TILES)])
-    return choice
+        view_state = handle_key(view_state, key, [it.name for it in visible_nodes(view_state, TILES)])
+    return view_state
 
 
-def test_keys_choose_rows_details_order_and_filters() -> None:
+def test_keys_select_rows_details_sort_order_and_filters() -> None:
     assert press("\x1b[B\x1b[B").selected_row == 2
     assert press("jjjjjjj").selected_row == 2, "there are no more"
     assert press("jk\x1b[A").selected_row == 0
@@ -184,10 +184,10 @@ def test_keys_choose_rows_details_order_and_filters() -> None:
     assert not press("j\rq").has_quit, "it goes back first"
 
 
-def test_a_search_finds_idle_nodes_too_and_takes_keys_as_text() -> None:
-    choice = press("/n1")
-    assert (choice.search, choice.is_searching) == ("n1", True)
-    assert [it.name for it in visible_nodes(choice, TILES)] == ["n1"]
+def test_search_includes_idle_nodes_and_takes_keys_as_text() -> None:
+    view_state = press("/n1")
+    assert (view_state.search, view_state.is_searching) == ("n1", True)
+    assert [it.name for it in visible_nodes(view_state, TILES)] == ["n1"]
     assert press("/qs\x7f\r").search == "q"
     assert not press("/q\r").is_searching
     assert press("/q\x1b").search == ""
@@ -202,30 +202,30 @@ def test_a_search_finds_idle_nodes_too_and_takes_keys_as_text() -> None:
         (Sort.NEXT, ["n3", "n4", "n2"]),
     ],
 )
-def test_nodes_are_sorted_as_chosen(sort: Sort, names: list[str]) -> None:
+def test_nodes_are_sorted_by_the_selected_order(sort: Sort, names: list[str]) -> None:
     assert [it.name for it in visible_nodes(ViewState(sort=sort), TILES)] == names
 
 
-# What is told
+# Events and status
 
 
-async def test_events_change_the_picture(clock: Clock) -> None:
-    picture = a_picture(clock)
+async def test_events_update_the_fleet_cache(clock: Clock) -> None:
+    fleet_cache = a_fleet_cache(clock)
     n5 = NodeSummary(name="n5", state=NodeState.RECOVERING)
-    picture.apply_event(
+    fleet_cache.apply_event(
         "nodes", msgspec.json.encode(NodesChanged(revision="2", changed=(n5,), deleted=("n2", "unknown")))
     )
-    assert sorted(picture.tiles) == ["n1", "n3", "n4", "n5"]
-    picture.apply_event("notices", msgspec.json.encode(NoticesChanged(revision="2", deleted=("oci-1",))))
-    assert sorted(picture.notices) == ["oci-0"]
-    picture.apply_event("summary", msgspec.json.encode(Summary(version="2")))
-    assert picture.summary.version == "2"
-    picture.apply_event("something-new", b"{}")
+    assert sorted(fleet_cache.tiles) == ["n1", "n3", "n4", "n5"]
+    fleet_cache.apply_event("notices", msgspec.json.encode(NoticesChanged(revision="2", deleted=("oci-1",))))
+    assert sorted(fleet_cache.notices) == ["oci-0"]
+    fleet_cache.apply_event("summary", msgspec.json.encode(Summary(version="2")))
+    assert fleet_cache.summary.version == "2"
+    fleet_cache.apply_event("something-new", b"{}")
     with pytest.raises(HauloutError, match="unexpected response of the operator"):
-        picture.apply_event("nodes", b"[]")
+        fleet_cache.apply_event("nodes", b"[]")
 
 
-async def test_a_stream_is_read_as_events() -> None:
+async def test_event_stream_is_parsed() -> None:
     async def lines() -> AsyncIterator[bytes]:
         sent = b": hi||id: 1|event: nodes|data: {|data: }||event: reset|data:||"
         for line in sent.split(b"|"):
@@ -237,31 +237,31 @@ async def test_a_stream_is_read_as_events() -> None:
 # An operator
 
 
-class Canned:
-    """An operator that says what a test has it say."""
+class CannedOperator:
+    """An operator with canned responses."""
 
     def __init__(self) -> None:
-        self.told: asyncio.Queue[bytes | None] = asyncio.Queue()
+        self.queued_events: asyncio.Queue[bytes | None] = asyncio.Queue()
         self.answers: dict[str, ApiType] = {
             "summary": SUMMARY,
             "nodes": NodeList(revision="1", total=4, nodes=TILES),
             "notices": NoticeList(revision="1", notices=NOTICES),
         }
 
-    def tell(self, event: str, data: Any) -> None:
-        """Tell an event."""
-        self.told.put_nowait(f"event: {event}\ndata: {msgspec.json.encode(data).decode()}\n\n".encode())
+    def queue_event(self, event: str, data: Any) -> None:
+        """Send an event."""
+        self.queued_events.put_nowait(f"event: {event}\ndata: {msgspec.json.encode(data).decode()}\n\n".encode())
 
     async def answer(self, request: web.Request) -> web.Response:
-        """Answer a question."""
+        """Answer a request."""
         return web.Response(body=msgspec.json.encode(self.answers[request.match_info["what"]]))
 
     async def events(self, request: web.Request) -> web.StreamResponse:
-        """Tell what there is to tell."""
+        """Stream the queued events."""
         response = web.StreamResponse()
         await response.prepare(request)
-        while (told := await self.told.get()) is not None:
-            await response.write(told)
+        while (event_text := await self.queued_events.get()) is not None:
+            await response.write(event_text)
         return response
 
     @asynccontextmanager
@@ -275,24 +275,24 @@ class Canned:
 
 
 @pytest.mark.real_time
-async def test_a_picture_is_kept_by_the_stream_and_asked_for_anew_when_it_must() -> None:
-    operator = Canned()
-    operator.tell("hello", {"revision": "1", "time": "2026-01-05T09:00:00Z"})
-    operator.tell("nodes", NodesChanged(revision="2", deleted=("n2",)))
-    operator.tell("reset", {})
-    operator.tell("nodes", NodesChanged(revision="3", deleted=("n3",)))
-    operator.told.put_nowait(None)
+async def test_stream_updates_the_cache_and_a_reset_event_reloads_it() -> None:
+    operator = CannedOperator()
+    operator.queue_event("hello", {"revision": "1", "time": "2026-01-05T09:00:00Z"})
+    operator.queue_event("nodes", NodesChanged(revision="2", deleted=("n2",)))
+    operator.queue_event("reset", {})
+    operator.queue_event("nodes", NodesChanged(revision="3", deleted=("n3",)))
+    operator.queued_events.put_nowait(None)
     async with operator.serving() as url, aiohttp.ClientSession() as session:
-        picture = FleetCache(RealClock())
-        await picture.stream_events(UrlApiClient(url, session))
-    assert sorted(picture.tiles) == ["n1", "n2", "n4"]
-    assert abs(picture.now - NOW) < MINUTE
-    assert picture.problem == ""
+        fleet_cache = FleetCache(RealClock())
+        await fleet_cache.stream_events(UrlApiClient(url, session))
+    assert sorted(fleet_cache.tiles) == ["n1", "n2", "n4"]
+    assert abs(fleet_cache.now - NOW) < MINUTE
+    assert fleet_cache.problem == ""
 
 
 @pytest.mark.real_time
-async def test_once_is_for_pipes_and_json_for_programs(capsys: pytest.CaptureFixture[str]) -> None:
-    async with Canned().serving() as url:
+async def test_once_prints_plain_text_and_json(capsys: pytest.CaptureFixture[str]) -> None:
+    async with CannedOperator().serving() as url:
         await run_top(TopOptions(url=f"{url}/", is_once=True))
         text = capsys.readouterr().out
         assert "PodDisruptionBudget shop/cart" in text
@@ -306,7 +306,7 @@ async def test_once_is_for_pipes_and_json_for_programs(capsys: pytest.CaptureFix
         await run_top(TopOptions(url=url, is_once=True))
 
 
-async def test_the_operators_pod_is_found_in_the_cluster_or_it_is_said_how_else(clock: Clock) -> None:
+async def test_operator_pod_is_found_or_the_alternative_is_named(clock: Clock) -> None:
     api = ApiServer(clock)
     client = Client(api.transport("me"), clock=clock, random=Random(1))
     with pytest.raises(HauloutError, match=r"name=haulout; .* kubectl -n NAMESPACE port-forward"):
@@ -314,17 +314,19 @@ async def test_the_operators_pod_is_found_in_the_cluster_or_it_is_said_how_else(
     api.put(a_namespace("ops"))
     pod = a_pod("ops/haulout-1", labels={"app.kubernetes.io/name": "haulout"})
     api.put({**pod, "status": {"phase": "Running"}})
-    way = await find_operator(client, None)
-    assert way.name == "pod ops/haulout-1"
-    assert way._request("events?node=n1").path == "/api/v1/namespaces/ops/pods/haulout-1:8080/proxy/api/v2/events"
+    api_client = await find_operator(client, None)
+    assert api_client.name == "pod ops/haulout-1"
+    assert (
+        api_client._request("events?node=n1").path == "/api/v1/namespaces/ops/pods/haulout-1:8080/proxy/api/v2/events"
+    )
     with pytest.raises(HauloutError, match="to connect another way: kubectl -n NAMESPACE port-forward"):
-        await way.get("summary")  # which the API server does not let through
+        await api_client.get("summary")  # which the API server does not let through
 
 
 @pytest.mark.real_time
-async def test_of_a_hub_the_clusters_are_printed_worst_first(capsys: pytest.CaptureFixture[str]) -> None:
+async def test_hub_clusters_are_listed_worst_first(capsys: pytest.CaptureFixture[str]) -> None:
     clusters = some_clusters()
-    hub = Canned()
+    hub = CannedOperator()
     hub.answers |= {"summary": a_hub_summary(clusters), "clusters": clusters}
     async with hub.serving() as url:
         await run_top(TopOptions(url=url))
@@ -342,5 +344,5 @@ async def test_of_a_hub_the_clusters_are_printed_worst_first(capsys: pytest.Capt
         assert "https://10.20.0.8:6443: connection refused" in lines[5]
         assert "2 of 2 clusters are in maintenance" in lines[9]
         await run_top(TopOptions(url=url, as_json=True))
-        told = json.loads(capsys.readouterr().out)
-        assert (told["summary"]["mode"], len(told["clusters"])) == ("management", 11)
+        document = json.loads(capsys.readouterr().out)
+        assert (document["summary"]["mode"], len(document["clusters"])) == ("management", 11)

@@ -88,151 +88,159 @@ profiles:
 CONFIGURATION = parse_configuration(FILE, "maintenance.yaml", {}).configuration
 
 
-async def change(town: DrainCluster, node: str, **metadata: Any) -> None:
-    await town.client.patch(NODES, node, merge_patch({"metadata": metadata}))
+async def change(cluster: DrainCluster, node: str, **metadata: Any) -> None:
+    await cluster.client.patch(NODES, node, merge_patch({"metadata": metadata}))
 
 
-async def stand(town: DrainCluster, node: str, state: str, *, since: datetime) -> None:
-    """Let the profile `os` of a node stand in a state."""
+async def set_profile_state(cluster: DrainCluster, node: str, state: str, *, since: datetime) -> None:
+    """Set the state of the profile `os` of a node."""
     entry = {"Transition": f"{since:%Y-%m-%dT%H:%M:%SZ}", "Current": state, "Previous": state}
     written = json.dumps({"Profiles": {"os": entry}, "Notifications": {}})
-    await change(town, node, annotations={DATA_ANNOTATION: written}, labels={STATE_LABEL: state, PROFILE_LABEL: "os"})
+    await change(
+        cluster, node, annotations={DATA_ANNOTATION: written}, labels={STATE_LABEL: state, PROFILE_LABEL: "os"}
+    )
 
 
 @asynccontextmanager
 async def two_nodes(clock: Clock) -> AsyncIterator[DrainCluster]:
-    async with a_drain_cluster(clock, "n1", "n2") as town:
-        await change(town, "n1", labels={PROFILE_LABEL: "os"})
-        yield town
+    async with a_drain_cluster(clock, "n1", "n2") as cluster:
+        await change(cluster, "n1", labels={PROFILE_LABEL: "os"})
+        yield cluster
 
 
 def text(found: NodeExplanation) -> str:
     return click.unstyle("\n".join(why_text.text_lines(found, marks=ASCII_MARKS)))
 
 
-async def test_the_page_shows_what_it_says(clock: Clock) -> None:
+async def test_documented_example_matches_the_output(clock: Clock) -> None:
     page = (Path(__file__).parents[4] / "docs" / "reference" / "why.md").read_text()
-    shown = textwrap.dedent(page.split("--config maintenance.yaml\n")[1].split("The mark in front")[0])
-    async with a_drain_cluster(clock, "general-01", "general-04") as town:
-        await stand(town, "general-04", "in-maintenance", since=clock.now())
-        await stand(town, "general-01", "maintenance-required", since=clock.now() - timedelta(hours=8, minutes=50))
+    documented = textwrap.dedent(page.split("--config maintenance.yaml\n")[1].split("The mark in front")[0])
+    async with a_drain_cluster(clock, "general-01", "general-04") as cluster:
+        await set_profile_state(cluster, "general-04", "in-maintenance", since=clock.now())
+        await set_profile_state(
+            cluster, "general-01", "maintenance-required", since=clock.now() - timedelta(hours=8, minutes=50)
+        )
         configuration = parse_configuration(DOCUMENTED, "maintenance.yaml", {}).configuration
-        found = await explain(town.client, configuration, "general-01", external=None)
+        found = await explain(cluster.client, configuration, "general-01", external=None)
         lines = why_text.text_lines(found, marks=UNICODE_MARKS)
-        assert click.unstyle("\n".join(lines)) == shown.strip()
+        assert click.unstyle("\n".join(lines)) == documented.strip()
 
 
-async def test_each_check_is_told_with_its_reason_and_what_would_have_to_change(clock: Clock) -> None:
-    async with two_nodes(clock) as town:
-        await stand(town, "n2", "in-maintenance", since=clock.now())
-        await change(town, "n1", labels={"needed": ""})
-        found = await explain(town.client, CONFIGURATION, "n1", external=None)
+async def test_each_check_is_shown_with_its_reason_and_the_remedies(clock: Clock) -> None:
+    async with two_nodes(clock) as cluster:
+        await set_profile_state(cluster, "n2", "in-maintenance", since=clock.now())
+        await change(cluster, "n1", labels={"needed": ""})
+        found = await explain(cluster.client, CONFIGURATION, "n1", external=None)
         [profile] = found.profiles
-        [way] = profile.transitions
-        assert (profile.name, profile.state, way.target, way.passed) == (
+        [transition] = profile.transitions
+        assert (profile.name, profile.state, transition.target, transition.passed) == (
             "os",
             "operational",
             "maintenance-required",
             False,
         )
-        assert [(it.name, it.passed) for it in way.checks] == [("needed", True), ("few", False), ("urgent", False)]
-        assert way.remedies == ((RequiredResult("few", True),), (RequiredResult("urgent", True),))
-        shown = text(found)
-        assert "  NO to maintenance-required when needed && (few || urgent)" in shown
-        assert "      ok needed  hasLabel passes" in shown
-        assert "      -- urgent  hasLabel does not pass: node n1 has no label urgent" in shown
-        assert "      it would pass if few passed\n      or if urgent passed" in shown
-        assert "  - the node itself changes" in shown
-        assert "  - a node leaves maintenance" in shown
+        assert [(it.name, it.passed) for it in transition.checks] == [
+            ("needed", True),
+            ("few", False),
+            ("urgent", False),
+        ]
+        assert transition.remedies == ((RequiredResult("few", True),), (RequiredResult("urgent", True),))
+        output = text(found)
+        assert "  NO to maintenance-required when needed && (few || urgent)" in output
+        assert "      ok needed  hasLabel passes" in output
+        assert "      -- urgent  hasLabel does not pass: node n1 has no label urgent" in output
+        assert "      it would pass if few passed\n      or if urgent passed" in output
+        assert "  - the node itself changes" in output
+        assert "  - a node leaves maintenance" in output
 
 
-async def test_a_budget_that_is_used_up_is_told_with_who_uses_it(clock: Clock) -> None:
+async def test_exhausted_budget_is_shown_with_its_holders(clock: Clock) -> None:
     file = DOCUMENTED.replace(b"(one_at_a_time || urgent)", b"!urgent") + b"budget: [{max: 1}]\n"
     configuration = parse_configuration(file, "maintenance.yaml", {}).configuration
-    async with two_nodes(clock) as town:
-        await stand(town, "n1", "maintenance-required", since=clock.now())
-        found = await explain(town.client, configuration, "n1", external=None)
+    async with two_nodes(clock) as cluster:
+        await set_profile_state(cluster, "n1", "maintenance-required", since=clock.now())
+        found = await explain(cluster.client, configuration, "n1", external=None)
         assert found.profiles[0].next == "in-maintenance"
-        await stand(town, "n2", "in-maintenance", since=clock.now())
-        shown = text(await explain(town.client, configuration, "n1", external=None))
+        await set_profile_state(cluster, "n2", "in-maintenance", since=clock.now())
+        output = text(await explain(cluster.client, configuration, "n1", external=None))
         used = "1 of at most 1 node in the whole cluster out of service: n2 (in maintenance by a profile)"
-        assert f"      NO the budget is used up: {used}" in shown
-        assert "  - a node becomes available, or a waiting request is withdrawn" in shown
+        assert f"      NO the budget is used up: {used}" in output
+        assert "  - a node becomes available, or a waiting request is withdrawn" in output
 
 
-async def test_what_time_alone_changes_is_told_with_its_instant(clock: Clock) -> None:
-    async with two_nodes(clock) as town:
+async def test_next_reconcile_is_shown_for_time_based_checks(clock: Clock) -> None:
+    async with two_nodes(clock) as cluster:
         since = clock.now().replace(microsecond=0)
-        await stand(town, "n1", "maintenance-required", since=since)
-        found = await explain(town.client, CONFIGURATION, "n1", external=None)
+        await set_profile_state(cluster, "n1", "maintenance-required", since=since)
+        found = await explain(cluster.client, CONFIGURATION, "n1", external=None)
         assert isinstance(found.next_reconcile, datetime)
         assert timedelta(minutes=10) <= found.next_reconcile - since < timedelta(minutes=10, seconds=1)
         assert found.profiles[0].since == since
         assert f"Next reconcile: {since + timedelta(minutes=10):%Y-%m-%d %H:%M:%S} UTC, in 9m5" in text(found)
 
 
-async def test_looking_changes_nothing(clock: Clock) -> None:
-    async with two_nodes(clock) as town:
-        await change(town, "n1", labels={"needed": ""})
-        before = town.api.objects("nodes")
-        found = await explain(town.client, CONFIGURATION, "n1", external=None)
+async def test_why_writes_nothing(clock: Clock) -> None:
+    async with two_nodes(clock) as cluster:
+        await change(cluster, "n1", labels={"needed": ""})
+        before = cluster.api.objects("nodes")
+        found = await explain(cluster.client, CONFIGURATION, "n1", external=None)
         assert found.profiles[0].next == "maintenance-required"
         assert "ok it moves to maintenance-required at the next reconcile" in text(found)
-        assert town.api.objects("nodes") == before
+        assert cluster.api.objects("nodes") == before
 
 
-async def test_a_drain_that_is_under_way_is_told_with_what_is_left(clock: Clock) -> None:
-    async with two_nodes(clock) as town:
-        await stand(town, "n1", "maintenance-required", since=clock.now() - timedelta(hours=1))
-        await town.run_pods("web", 3, on="n1")
-        await town.cordon("n1")
-        found = await explain(town.client, CONFIGURATION, "n1", external=None)
+async def test_drain_in_progress_is_shown_with_remaining_pods(clock: Clock) -> None:
+    async with two_nodes(clock) as cluster:
+        await set_profile_state(cluster, "n1", "maintenance-required", since=clock.now() - timedelta(hours=1))
+        await cluster.run_pods("web", 3, on="n1")
+        await cluster.cordon("n1")
+        found = await explain(cluster.client, CONFIGURATION, "n1", external=None)
         assert "?? in transition: 3 pods have still to leave the node: shop/web" in text(found)
 
 
-async def test_a_profile_that_is_not_in_the_file_is_named(clock: Clock) -> None:
-    async with two_nodes(clock) as town:
-        await change(town, "n1", labels={PROFILE_LABEL: "os--gone"})
-        found = await explain(town.client, CONFIGURATION, "n1", external=None)
+async def test_profile_missing_from_the_configuration_is_named(clock: Clock) -> None:
+    async with two_nodes(clock) as cluster:
+        await change(cluster, "n1", labels={PROFILE_LABEL: "os--gone"})
+        found = await explain(cluster.client, CONFIGURATION, "n1", external=None)
         assert [(it.name, it.configured) for it in found.profiles] == [("os", True), ("gone", False)]
         assert "profile gone: not in the configuration, so nothing happens" in text(found)
 
 
-async def test_data_that_cannot_be_read_is_why_nothing_happens(clock: Clock) -> None:
-    async with two_nodes(clock) as town:
-        await change(town, "n1", annotations={DATA_ANNOTATION: "{nonsense"})
-        found = await explain(town.client, CONFIGURATION, "n1", external=None)
+async def test_unreadable_node_data_is_given_as_the_reason(clock: Clock) -> None:
+    async with two_nodes(clock) as cluster:
+        await change(cluster, "n1", annotations={DATA_ANNOTATION: "{nonsense"})
+        found = await explain(cluster.client, CONFIGURATION, "n1", external=None)
         assert found.problem.startswith("Haulout does not manage this node: expected JSON in annotation")
         assert found.profiles == ()
         assert "Next reconcile" not in text(found)
 
 
-async def test_an_unknown_node_is_an_error(clock: Clock) -> None:
-    async with two_nodes(clock) as town:
+async def test_unknown_node_is_an_error(clock: Clock) -> None:
+    async with two_nodes(clock) as cluster:
         with pytest.raises(KubeError, match='nodes "n9" not found'):
-            await explain(town.client, CONFIGURATION, "n9", external=None)
+            await explain(cluster.client, CONFIGURATION, "n9", external=None)
 
 
-async def test_the_outside_is_asked_once(clock: Clock) -> None:
-    async with two_nodes(clock) as town:
-        await change(town, "n1", labels={PROFILE_LABEL: "metrics"})
+async def test_external_service_is_queried_once(clock: Clock) -> None:
+    async with two_nodes(clock) as cluster:
+        await change(cluster, "n1", labels={PROFILE_LABEL: "metrics"})
         sample = '{"status":"success","data":{"resultType":"vector","result":[{"metric":{},"value":[1,"1"]}]}}'
-        stranger = ScriptedExternalClient().reply_with(200, sample)
-        found = await explain(town.client, CONFIGURATION, "n1", external=stranger)
+        external_client = ScriptedExternalClient().reply_with(200, sample)
+        found = await explain(cluster.client, CONFIGURATION, "n1", external=external_client)
         assert found.profiles[0].transitions[0].checks[0].passed is True
-        assert len(stranger.requests) == 1
+        assert len(external_client.requests) == 1
         assert "- the answer of an external service changes (queried every 30s)" in text(found)
 
 
-async def test_without_asking_it_cannot_be_told(clock: Clock) -> None:
-    async with two_nodes(clock) as town:
-        await change(town, "n1", labels={PROFILE_LABEL: "metrics"})
-        found = await explain(town.client, CONFIGURATION, "n1", external=None)
+async def test_external_check_is_unknown_without_queries(clock: Clock) -> None:
+    async with two_nodes(clock) as cluster:
+        await change(cluster, "n1", labels={PROFILE_LABEL: "metrics"})
+        found = await explain(cluster.client, CONFIGURATION, "n1", external=None)
         assert "?? calm  prometheusInstant is unknown" in text(found)
 
 
-async def test_what_may_not_be_seen_is_a_note(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with two_nodes(clock) as town:
+async def test_forbidden_resource_is_a_note(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with two_nodes(clock) as cluster:
         allowed = Client.list
 
         async def listing(self: Client, resource: Any, **more: Any) -> Any:
@@ -241,18 +249,18 @@ async def test_what_may_not_be_seen_is_a_note(clock: Clock, monkeypatch: pytest.
             return await allowed(self, resource, **more)
 
         monkeypatch.setattr(Client, "list", listing)
-        await change(town, "n1", labels={PROFILE_LABEL: "staggered"})
-        found = await explain(town.client, CONFIGURATION, "n1", external=None)
+        await change(cluster, "n1", labels={PROFILE_LABEL: "staggered"})
+        found = await explain(cluster.client, CONFIGURATION, "n1", external=None)
         assert "Note: leases.coordination.k8s.io: you may not see them (no leases for you)" in text(found)
 
 
-async def test_programs_get_all_of_it(clock: Clock) -> None:
-    async with two_nodes(clock) as town:
-        found = json.loads(why_text.to_json(await explain(town.client, CONFIGURATION, "n1", external=None)))
-        [way] = found["profiles"][0]["transitions"]
-        assert way["chainPassed"] is False
-        assert way["remedies"] == [[{"name": "needed", "passed": True}]]
-        assert way["checks"][0] | {"changesAt": None} == {
+async def test_machine_readable_output_has_all_fields(clock: Clock) -> None:
+    async with two_nodes(clock) as cluster:
+        found = json.loads(why_text.to_json(await explain(cluster.client, CONFIGURATION, "n1", external=None)))
+        [transition] = found["profiles"][0]["transitions"]
+        assert transition["chainPassed"] is False
+        assert transition["remedies"] == [[{"name": "needed", "passed": True}]]
+        assert transition["checks"][0] | {"changesAt": None} == {
             "name": "needed",
             "type": "hasLabel",
             "passed": False,
@@ -265,21 +273,21 @@ async def test_programs_get_all_of_it(clock: Clock) -> None:
 # The file
 
 
-async def test_the_file_can_be_in_a_config_map(clock: Clock) -> None:
-    async with a_drain_cluster(clock, "n1") as town:
+async def test_configuration_is_read_from_a_config_map(clock: Clock) -> None:
+    async with a_drain_cluster(clock, "n1") as cluster:
         meta = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "profiles", "namespace": "shop"}}
-        town.put({**meta, "data": {"maintenance.yaml": FILE.decode()}})
-        assert await configuration_from_config_map(town.client, "shop/profiles", {}) == LoadedConfiguration(
+        cluster.put({**meta, "data": {"maintenance.yaml": FILE.decode()}})
+        assert await configuration_from_config_map(cluster.client, "shop/profiles", {}) == LoadedConfiguration(
             CONFIGURATION
         )
-        town.put({**meta, "data": {"other.yaml": ""}})
+        cluster.put({**meta, "data": {"other.yaml": ""}})
         with pytest.raises(HauloutError, match="ConfigMap shop/profiles has no"):
-            await configuration_from_config_map(town.client, "shop/profiles", {})
+            await configuration_from_config_map(cluster.client, "shop/profiles", {})
         with pytest.raises(UsageError, match="expected NAMESPACE/NAME, found 'profiles'"):
-            await configuration_from_config_map(town.client, "profiles", {})
+            await configuration_from_config_map(cluster.client, "profiles", {})
 
 
-def test_variables_that_are_set_elsewhere_are_a_note() -> None:
+def test_unset_variables_are_a_note() -> None:
     known = parse_configuration(FILE.replace(b"key: urgent", b"key: '${URGENT_LABEL}'"), "maintenance.yaml", {})
     assert known.notes[0].startswith("not set here: URGENT_LABEL; ")
 
@@ -292,7 +300,7 @@ def haulout(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
 
 
 @pytest.mark.usefixtures("haulout")
-def test_without_a_file_it_judges_by_the_default_and_says_how_to_name_one() -> None:
+def test_default_configuration_is_used_with_a_note_when_there_is_no_file() -> None:
     known = configuration_from_file(None, {})
     assert set(known.configuration.profiles) == {"notices"}
     assert len(known.notes) == 1
@@ -302,87 +310,93 @@ def test_without_a_file_it_judges_by_the_default_and_says_how_to_name_one() -> N
     assert "name it with --config, or its ConfigMap with --config-map" in known.notes[0]
 
 
-async def test_what_is_announced_is_told_and_when_which_profile_acts(clock: Clock) -> None:
-    async with a_drain_cluster(clock, "n1", "n2") as town:
-        town.put(definition())
+async def test_notice_is_shown_with_the_drain_time_of_the_profile(clock: Clock) -> None:
+    async with a_drain_cluster(clock, "n1", "n2") as cluster:
+        cluster.put(definition())
         start = clock.now() + timedelta(hours=2)
         spec = {"nodeName": "n1", "source": "oci", "noticeID": "1", "kind": "Reboot", "start": micro_time(start)}
-        town.put({"apiVersion": "haulout.dev/v1alpha1", "kind": "MaintenanceNotice", **named("oci-1"), "spec": spec})
-        shown = await judged_by_default(town, "n1")
-        assert f"announced: Reboot, notice oci-1, Planned: it begins at {start:%Y-%m-%d %H:%M} UTC" in shown
-        assert "profile notices: operational" in shown
-        assert "to maintenance-required when due" in shown
-        assert f"may change at {start - timedelta(minutes=15):%Y-%m-%d %H:%M}" in shown
-        assert "No profile matches the node: nothing is done" in await judged_by_default(town, "n2")
+        cluster.put({"apiVersion": "haulout.dev/v1alpha1", "kind": "MaintenanceNotice", **named("oci-1"), "spec": spec})
+        output = await explain_with_default(cluster, "n1")
+        assert f"announced: Reboot, notice oci-1, Planned: it begins at {start:%Y-%m-%d %H:%M} UTC" in output
+        assert "profile notices: operational" in output
+        assert "to maintenance-required when due" in output
+        assert f"may change at {start - timedelta(minutes=15):%Y-%m-%d %H:%M}" in output
+        assert "No profile matches the node: nothing is done" in await explain_with_default(cluster, "n2")
 
 
-async def test_what_somebody_ordered_is_told_whatever_profiles_say(clock: Clock) -> None:
-    async with a_drain_cluster(clock, "n1", "n2") as town:
-        judged = await explain(town.client, default_profile.configuration(), "n1", external=None)
-        assert await list_ordered_maintenances(town.client, "n1") == ()  # such orders are not installed
-        town.put(nodemaintenance.custom_resource_definition())
+async def test_nodemaintenances_are_listed_independently_of_profiles(clock: Clock) -> None:
+    async with a_drain_cluster(clock, "n1", "n2") as cluster:
+        explanation = await explain(cluster.client, default_profile.configuration(), "n1", external=None)
+        assert await list_ordered_maintenances(cluster.client, "n1") == ()  # such orders are not installed
+        cluster.put(nodemaintenance.custom_resource_definition())
         kind = {"apiVersion": NODE_MAINTENANCES.api_version, "kind": NODE_MAINTENANCES.kind}
         blocked = {"phase": "Running", "blockers": [{"pod": "shop/db-0", "reason": "budget shop/db allows none"}]}
-        town.put({**kind, **named("a"), "spec": {"nodeName": "n1", "reason": "a fan"}, "status": blocked})
-        town.put({**kind, **named("b"), "spec": {"nodeName": "n2"}})
+        cluster.put({**kind, **named("a"), "spec": {"nodeName": "n1", "reason": "a fan"}, "status": blocked})
+        cluster.put({**kind, **named("b"), "spec": {"nodeName": "n2"}})
 
-        shown = text(msgspec.structs.replace(judged, maintenances=await list_ordered_maintenances(town.client, "n1")))
+        output = text(
+            msgspec.structs.replace(explanation, maintenances=await list_ordered_maintenances(cluster.client, "n1"))
+        )
 
         assert (
-            "ordered: NodeMaintenance a (a fan), Running: budget shop/db allows none; more: haulout status n1" in shown
+            "ordered: NodeMaintenance a (a fan), Running: budget shop/db allows none; more: haulout status n1" in output
         )
-        assert "nothing is done about it" not in shown
-        assert "NodeMaintenance b" not in shown
+        assert "nothing is done about it" not in output
+        assert "NodeMaintenance b" not in output
 
 
-async def test_what_its_machine_asks_for_is_told_with_the_label_that_it_waits_for(clock: Clock) -> None:
-    async with a_drain_cluster(clock, "n1") as town:
-        noted = {clusterapi.MACHINE_OF_NODE: "m1", clusterapi.NAMESPACE_OF_NODE: "team-a"}
-        asked = {clusterapi.MACHINE_DELETED: "true", clusterapi.MACHINE_MAINTENANCE: "true"}
+async def test_machine_requests_are_shown_with_the_approval_label(clock: Clock) -> None:
+    async with a_drain_cluster(clock, "n1") as cluster:
+        node_annotations = {clusterapi.MACHINE_OF_NODE: "m1", clusterapi.NAMESPACE_OF_NODE: "team-a"}
+        requests = {clusterapi.MACHINE_DELETED: "true", clusterapi.MACHINE_MAINTENANCE: "true"}
         approved = {clusterapi.APPROVE_MAINTENANCE: "true", clusterapi.APPROVE_DELETION: "yes"}
-        metadata = {"labels": asked | approved, "annotations": noted}
-        await town.client.patch(NODES, "n1", merge_patch({"metadata": metadata}))
+        metadata = {"labels": requests | approved, "annotations": node_annotations}
+        await cluster.client.patch(NODES, "n1", merge_patch({"metadata": metadata}))
 
-        shown = await judged_by_default(town, "n1")
+        output = await explain_with_default(cluster, "n1")
 
         label = "label runtime-extension-maintenance-controller.cloud.sap/approve"
-        assert f"asked: Machine team-a/m1 is being deleted, and waits for {label}-deletion=true on this node\n" in shown
         assert (
-            f"asked: Machine team-a/m1 requests maintenance, and has {label}-maintenance=true on this node\n" in shown
+            f"asked: Machine team-a/m1 is being deleted, and waits for {label}-deletion=true on this node\n" in output
+        )
+        assert (
+            f"asked: Machine team-a/m1 requests maintenance, and has {label}-maintenance=true on this node\n" in output
         )
 
 
-async def test_who_holds_a_node_without_an_object_is_told(clock: Clock) -> None:
-    async with a_drain_cluster(clock, "n1", "n2") as town:
-        judged = await explain(town.client, default_profile.configuration(), "n1", external=None)
+async def test_cordon_owners_without_an_object_are_shown(clock: Clock) -> None:
+    async with a_drain_cluster(clock, "n1", "n2") as cluster:
+        explanation = await explain(cluster.client, default_profile.configuration(), "n1", external=None)
         owners = {owner: CordonOwnership(since=clock.now()) for owner in (ESX, DELETE_NODE, "profile/os")}
         mark = msgspec.json.encode(Cordon(owners=owners)).decode()
-        await town.client.patch(NODES, "n1", merge_patch({"metadata": {"annotations": {CORDON_ANNOTATION: mark}}}))
+        await cluster.client.patch(NODES, "n1", merge_patch({"metadata": {"annotations": {CORDON_ANNOTATION: mark}}}))
 
-        shown = text(msgspec.structs.replace(judged, cordon_owners=await list_other_cordon_owners(town.client, "n1")))
+        output = text(
+            msgspec.structs.replace(explanation, cordon_owners=await list_other_cordon_owners(cluster.client, "n1"))
+        )
 
         assert (
             f"held: Kubernikus delete-node, since {clock.now():%Y-%m-%d %H:%M:%S} UTC (0s ago): because of label"
-            in shown
+            in output
         )
-        assert "held: ESX, since" in shown
-        assert "profile os" not in shown
-        assert "nothing is done about it" not in shown
-        assert await list_other_cordon_owners(town.client, "n2") == ()
-        await town.client.patch(NODES, "n1", merge_patch({"metadata": {"annotations": {CORDON_ANNOTATION: "{"}}}))
-        assert await list_other_cordon_owners(town.client, "n1") == ()
+        assert "held: ESX, since" in output
+        assert "profile os" not in output
+        assert "nothing is done about it" not in output
+        assert await list_other_cordon_owners(cluster.client, "n2") == ()
+        await cluster.client.patch(NODES, "n1", merge_patch({"metadata": {"annotations": {CORDON_ANNOTATION: "{"}}}))
+        assert await list_other_cordon_owners(cluster.client, "n1") == ()
 
 
 def named(name: str) -> dict[str, Any]:
     return {"metadata": {"name": name}}
 
 
-async def judged_by_default(town: DrainCluster, node: str) -> str:
-    found = await explain(town.client, default_profile.configuration(), node, external=None)
+async def explain_with_default(cluster: DrainCluster, node: str) -> str:
+    found = await explain(cluster.client, default_profile.configuration(), node, external=None)
     return click.unstyle("\n".join(why_text.text_lines(found, marks=ASCII_MARKS)))
 
 
-def test_a_broken_file_is_told_before_any_cluster_is_asked(haulout: RunCommand) -> None:
+def test_invalid_configuration_is_reported_before_any_request(haulout: RunCommand) -> None:
     Path("config").mkdir()
     Path("config/maintenance.yaml").write_text("intervals: {requeue: soon}")
     code, _, err = haulout("why", "n1")
@@ -390,20 +404,20 @@ def test_a_broken_file_is_told_before_any_cluster_is_asked(haulout: RunCommand) 
     assert err.startswith("haulout: config/maintenance.yaml:1: intervals.requeue: expected a duration")
 
 
-def test_one_way_to_know_is_enough(haulout: RunCommand) -> None:
+def test_config_and_from_flags_are_exclusive(haulout: RunCommand) -> None:
     code, _, err = haulout("why", "n1", "--config", "a.yaml", "--from", "http://127.0.0.1:1")
     assert code == 2
     assert "give one" in err
 
 
 @pytest.mark.real_time
-def test_an_operator_that_does_not_answer_is_told(haulout: RunCommand) -> None:
+def test_unreachable_operator_is_a_one_line_error(haulout: RunCommand) -> None:
     code, out, err = haulout("why", "n1", "--from", "http://127.0.0.1:1")
     assert (code, out) == (1, "")
     assert err == "haulout: http://127.0.0.1:1: connection refused\n"
 
 
-# What an operator says
+# The info of an operator
 
 INFO = b"""[{"node":"n1",
   "profiles":[{"applied":{"next":"operational",
@@ -419,55 +433,55 @@ INFO = b"""[{"node":"n1",
   "updated":"2024-05-01T10:00:00.123456789Z"}]"""
 
 
-def test_what_a_controller_says_about_a_node_is_told_likewise() -> None:
+def test_node_info_of_the_go_controller_is_shown() -> None:
     found = parse_node_info(INFO, "n1")
     assert found is not None
     assert found.time == datetime(2024, 5, 1, 10, 0, 0, 123457, tzinfo=UTC)
-    shown = text(found)
-    assert "profile flatcar: operational\n  NO to maintenance-required when reboot_needed\n" in shown
-    assert "      -- reboot_needed  hasAnnotation does not pass: there is none\n" in shown
-    assert "      it would pass if reboot_needed passed" in shown
-    assert "Next reconcile" not in shown  # the Go controller does not tell
+    output = text(found)
+    assert "profile flatcar: operational\n  NO to maintenance-required when reboot_needed\n" in output
+    assert "      -- reboot_needed  hasAnnotation does not pass: there is none\n" in output
+    assert "      it would pass if reboot_needed passed" in output
+    assert "Next reconcile" not in output  # the Go controller does not tell
     assert "nextReconcile" not in json.loads(why_text.to_json(found))
 
 
-def told(body: bytes) -> str:
-    """Return what is shown of what an operator says about n1."""
+def explanation_of(body: bytes) -> str:
+    """Return the explanation of n1 from the info of an operator."""
     found = parse_node_info(body, "n1")
     assert found is not None
     return text(found)
 
 
-def test_what_our_operator_says_beside_is_told_too() -> None:
+def test_additional_fields_of_the_haulout_operator_are_shown() -> None:
     profile = b'{"name":"os","state":"operational","waitingFor":"2 of 3 pods have left","applied":{"transitions":['
-    way = b'{"passed":false,"target":"in-maintenance","veto":"no room","chain":{"passed":true,"expression":"a"}}'
+    transition = b'{"passed":false,"target":"in-maintenance","veto":"no room","chain":{"passed":true,"expression":"a"}}'
     more = b'"updated":"2024-05-01T10:00:00Z","nextReconcile":NEXT,"requeueOn":["budget"],"queryInterval":"30s"'
-    body = b'[{"node":"n1","profiles":[' + profile + way + b"]}}]," + more + b"}]"
-    shown = told(body.replace(b"NEXT", b'"2024-05-01T11:00:00Z"'))
-    assert "  ?? in transition: 2 of 3 pods have left\n" in shown
-    assert "      NO no room\n" in shown
-    assert "Next reconcile: 2024-05-01 11:00:00 UTC, in 1h0m, or earlier when\n  - the node itself changes\n" in shown
-    assert "  - a node leaves maintenance\n  - the answer of an external service changes (queried every 30s)" in shown
-    assert "Next reconcile: when\n  - the node itself changes\n" in told(body.replace(b"NEXT", b"null"))
+    body = b'[{"node":"n1","profiles":[' + profile + transition + b"]}}]," + more + b"}]"
+    output = explanation_of(body.replace(b"NEXT", b'"2024-05-01T11:00:00Z"'))
+    assert "  ?? in transition: 2 of 3 pods have left\n" in output
+    assert "      NO no room\n" in output
+    assert "Next reconcile: 2024-05-01 11:00:00 UTC, in 1h0m, or earlier when\n  - the node itself changes\n" in output
+    assert "  - a node leaves maintenance\n  - the answer of an external service changes (queried every 30s)" in output
+    assert "Next reconcile: when\n  - the node itself changes\n" in explanation_of(body.replace(b"NEXT", b"null"))
 
 
-def test_a_node_that_our_operator_leaves_alone_is_told_with_the_reason() -> None:
+def test_node_that_the_operator_does_not_manage_is_shown_with_the_reason() -> None:
     body = b'[{"node":"n1","profiles":[],"updated":"2024-05-01T10:00:00Z","nextReconcile":null,"problem":"foreign"}]'
-    assert told(body) == "Node n1, as of 2024-05-01 10:00:00 UTC\nforeign"
+    assert explanation_of(body) == "Node n1, as of 2024-05-01 10:00:00 UTC\nforeign"
 
 
 @pytest.mark.parametrize("body", [INFO, b"null", b"[]"])
-def test_a_node_that_nobody_speaks_of_is_unknown(body: bytes) -> None:
+def test_node_missing_from_the_info_is_unknown(body: bytes) -> None:
     assert parse_node_info(body, "n9") is None
 
 
 @pytest.mark.parametrize("body", [b"", b"<html>", b'{"error": "x"}', b'[{"node": 1}]'])
-def test_what_makes_no_sense_is_an_error(body: bytes) -> None:
+def test_invalid_info_is_an_error(body: bytes) -> None:
     with pytest.raises(ValueError, match=r"JSON|expected|Expected|truncated|malformed|Input"):
         parse_node_info(body, "n1")
 
 
-def test_a_null_where_go_writes_one_is_nothing() -> None:
+def test_null_in_go_json_is_treated_as_empty() -> None:
     found = parse_node_info(
         b'[{"node":"n1","profiles":[{"name":"os","applied":{"transitions":null}}],"updated":null}]', "n1"
     )
@@ -476,7 +490,7 @@ def test_a_null_where_go_writes_one_is_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("topic", "words"),
+    ("topic", "expected"),
     [
         (topics.NODE_COUNT, "a node is created or deleted"),
         (topics.label("a/b"), "label a/b of any node changes"),
@@ -484,5 +498,5 @@ def test_a_null_where_go_writes_one_is_nothing() -> None:
         ("moon", "moon changes"),
     ],
 )
-def test_topics_are_told_in_words(topic: str, words: str) -> None:
-    assert topics.describe(topic) == words
+def test_topics_are_described_in_words(topic: str, expected: str) -> None:
+    assert topics.describe(topic) == expected

@@ -33,7 +33,7 @@ from haulout.errors import ConfigError, TemplateError
         ("{{ é! }}", "message:1:5: expected a space or }} after a name, found '!'"),
     ],
 )
-def test_what_cannot_be_parsed_is_told_with_its_place_and_what_was_expected(text: str, problem: str) -> None:
+def test_parse_error_has_position_and_expected_syntax(text: str, problem: str) -> None:
     with pytest.raises(TemplateError) as error:
         parse(text)
     assert str(error.value).startswith(problem)
@@ -67,14 +67,14 @@ def test_what_cannot_be_parsed_is_told_with_its_place_and_what_was_expected(text
         ("{{ 18446744073709551615 }}", "message:1:4: expected a number of at most 63 bits"),
     ],
 )
-def test_what_cannot_be_rendered_is_told_with_its_place_and_what_was_expected(text: str, problem: str) -> None:
+def test_render_error_has_position_and_expected_value(text: str, problem: str) -> None:
     data = {"name": "n1", "null": None, "list": [1, 2], "time": datetime(2024, 1, 2, tzinfo=UTC)}
     with pytest.raises(TemplateError) as error:
         parse(text).render(data)
     assert str(error.value).startswith(problem)
 
 
-def test_an_error_carries_its_place_for_whoever_knows_the_file() -> None:
+def test_template_error_has_file_line_and_column() -> None:
     with pytest.raises(TemplateError) as error:
         parse("ok\n {{ .a ", name="title")
     wrong = error.value

@@ -1,4 +1,4 @@
-"""What Go 1.26 itself makes of templates: the output, or whether it does not parse or render it, and in which line."""
+"""The results of Go 1.26 for each template: the output, or the line of the parse or render error."""
 
 import json
 from pathlib import Path
@@ -17,35 +17,35 @@ NOT_PARSED = [case for case in TABLE["cases"] if case.get("error") == "parse"]
 NOT_RENDERED = [case for case in TABLE["cases"] if case.get("error") == "render"]
 
 
-def named(case: dict[str, Any]) -> Template:
+def parsed(case: dict[str, Any]) -> Template:
     return parse(case["template"], name="t")
 
 
-def test_what_go_renders_is_rendered_alike() -> None:
+def test_templates_render_as_in_go() -> None:
     differing = [
         (case["template"], case["output"], rendered)
         for case in RENDERED
-        if (rendered := named(case).render(DATA[case["data"]])) != case["output"]
+        if (rendered := parsed(case).render(DATA[case["data"]])) != case["output"]
     ]
     assert differing == []
 
 
-def test_what_go_does_not_parse_is_refused_in_the_same_line() -> None:
+def test_templates_that_go_cannot_parse_are_rejected_in_the_same_line() -> None:
     for case in NOT_PARSED:
         with pytest.raises(TemplateError) as error:
-            named(case)
+            parsed(case)
         assert error.value.line == case["line"], case
 
 
-def test_what_go_does_not_render_is_refused_in_the_same_line() -> None:
+def test_templates_that_go_cannot_render_are_rejected_in_the_same_line() -> None:
     for case in NOT_RENDERED:
-        template = named(case)
+        template = parsed(case)
         with pytest.raises(TemplateError) as error:
             template.render(DATA[case["data"]])
         assert error.value.line == case["line"], case
 
 
-def test_the_table_has_cases_of_each_sort() -> None:
+def test_table_has_enough_cases_of_each_kind() -> None:
     assert (len(RENDERED) > 1400, len(NOT_PARSED) > 100, len(NOT_RENDERED) > 150) == (True, True, True)
 
 
@@ -57,7 +57,7 @@ def test_the_table_has_cases_of_each_sort() -> None:
         ('{{ printf "%d" .time }}', "%!d(time.Time=2024-01-02 03:04:05 +0000 UTC)"),  # Go: what a Time consists of
     ],
 )
-def test_where_go_is_of_no_help_a_template_gets_more(template: str, output: str) -> None:
+def test_deliberate_deviations_from_go_render_more(template: str, output: str) -> None:
     data = {
         "list": ["a", "b", "c"],
         "from": 1,

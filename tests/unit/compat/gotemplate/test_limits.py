@@ -1,4 +1,4 @@
-"""Whatever a template says, it ends soon, and reaches nothing but its data."""
+"""Any template ends within its limits and accesses only its data."""
 
 from datetime import datetime, timedelta
 from typing import Any
@@ -37,26 +37,26 @@ def refusal(text: str, data: Any) -> TemplateError | None:
 
 @settings(max_examples=400, deadline=None)
 @given(text=TEXTS, data=DATA)
-def test_nothing_but_a_template_error_comes_of_any_text_and_data(text: str, data: Any) -> None:
+def test_any_text_and_data_render_or_raise_template_error(text: str, data: Any) -> None:
     wrong = refusal(text, data)
     assert wrong is None or 1 <= (wrong.line or 0) <= text.count("\n") + 1
 
 
 @settings(max_examples=300, deadline=None)
 @given(body=st.lists(st.sampled_from(WORDS[10:]), max_size=6).map(" ".join), data=DATA)
-def test_nothing_but_a_template_error_comes_of_any_action(body: str, data: Any) -> None:
+def test_any_action_renders_or_raises_template_error(body: str, data: Any) -> None:
     refusal(f"{{{{ {body} }}}}", data)
 
 
 @settings(max_examples=300, deadline=None)
 @given(form=st.text(st.sampled_from("%+-# 0123456789.*[]vTtdxXobcqUeEfFgGsOwp!é")), value=DATA, other=DATA)
-def test_any_format_prints_any_value(form: str, value: Any, other: Any) -> None:
+def test_printf_formats_any_value_with_any_format(form: str, value: Any, other: Any) -> None:
     wrong = refusal("{{ printf .form .value .other }}", {"form": form, "value": value, "other": other})
     assert wrong is None or "characters" in wrong.problem  # a width that is too much
 
 
 @given(layout=st.text() | st.text(st.sampled_from("0123456789JanMonPMST_Z:-.,")), when=st.datetimes())
-def test_any_layout_writes_any_time(layout: str, when: datetime) -> None:
+def test_format_writes_any_time_with_any_layout(layout: str, when: datetime) -> None:
     parse("{{ .when.Format .layout }}").render({"when": when, "layout": layout})
 
 
@@ -76,7 +76,7 @@ def test_any_layout_writes_any_time(layout: str, when: datetime) -> None:
         ),
     ],
 )
-def test_a_template_that_goes_too_far_is_stopped(text: str, problem: str) -> None:
+def test_template_beyond_a_limit_is_stopped(text: str, problem: str) -> None:
     template = parse(text)
     with pytest.raises(TemplateError) as error:
         template.render({})
@@ -84,17 +84,17 @@ def test_a_template_that_goes_too_far_is_stopped(text: str, problem: str) -> Non
 
 
 @pytest.mark.parametrize("text", ["{{ (" + "(" * 500 + "1" + ")" * 501 + " }}", "{{ if 1 }}" * 500 + "{{ end }}" * 500])
-def test_what_is_too_deep_is_refused(text: str) -> None:
+def test_too_deep_nesting_is_rejected(text: str) -> None:
     with pytest.raises(TemplateError, match="inside each other"):
         parse(text)
 
 
-def test_a_long_chain_of_else_if_is_not_deep() -> None:
+def test_long_chain_of_else_if_is_not_nested() -> None:
     chain = "".join(f"{{{{ else if eq .n {number} }}}}{number}" for number in range(300))
     assert parse(f"{{{{ if false }}}}{chain}{{{{ end }}}}").render({"n": 299}) == "299"
 
 
-def test_data_that_are_too_deep_are_cut_off() -> None:
+def test_deeply_nested_data_are_truncated() -> None:
     data: list[Any] = []
     for _ in range(5000):
         data = [data]
@@ -105,14 +105,16 @@ def test_a_message_of_the_largest_size_is_rendered() -> None:
     assert len(parse("{{ range 1000 }}" + "x" * 1000 + "{{ end }}").render(None)) == MAX_OUTPUT
 
 
-class Guarded:
-    """Something with an attribute that must not be read."""
+class ObjectWithSecret:
+    """An object with an attribute that must not be accessible."""
 
     secret = "s3cr3t"
 
 
-@pytest.mark.parametrize("data", [Guarded(), {"a": Guarded()}, {"a": [Guarded()]}, {"a": print}, {"a": {1: 2}}])
-def test_objects_that_were_not_declared_cannot_be_used(data: Any) -> None:
+@pytest.mark.parametrize(
+    "data", [ObjectWithSecret(), {"a": ObjectWithSecret()}, {"a": [ObjectWithSecret()]}, {"a": print}, {"a": {1: 2}}]
+)
+def test_undeclared_objects_cannot_be_used(data: Any) -> None:
     for text in ["{{ . }}", "{{ .a }}{{ . }}", "{{ printf `%v` . }}", "{{ range $k, $v := .a }}{{ $v }}{{ end }}"]:
         if text == "{{ range $k, $v := .a }}{{ $v }}{{ end }}" and not isinstance(data, dict):
             continue
@@ -122,7 +124,7 @@ def test_objects_that_were_not_declared_cannot_be_used(data: Any) -> None:
 
 
 @pytest.mark.parametrize("name", ["__class__", "upper", "keys", "items", "real", "isoformat", "days", "append"])
-def test_no_attribute_of_a_python_value_can_be_reached(name: str) -> None:
+def test_attributes_of_python_values_are_not_accessible(name: str) -> None:
     data = {"text": "t", "map": {"x": 1}, "list": [1], "number": 1, "time": datetime(2024, 1, 1), "gap": timedelta(1)}  # noqa: DTZ001 - taken for UTC
     for owner in ("text", "list", "number", "time", "gap"):
         with pytest.raises(TemplateError, match="there is no"):

@@ -50,7 +50,7 @@ def problems(text: str) -> list[str]:
         ("{{ nil }}", "message:1:4: nil alone is no value to print or to test"),
     ],
 )
-def test_what_must_fail_is_told_before_there_are_data(text: str, problem: str) -> None:
+def test_type_checker_reports_templates_that_always_fail(text: str, problem: str) -> None:
     assert [each[: len(problem)] for each in problems(text)] == [problem]
 
 
@@ -67,13 +67,13 @@ def test_what_must_fail_is_told_before_there_are_data(text: str, problem: str) -
         "{{ with .Boss }}{{ $.Age }}{{ .Age }}{{ end }}{{ eq .Boss nil }}{{ or .Any.x .Name }}{{ and .Age 1 }}",
     ],
 )
-def test_what_can_succeed_is_let_pass(text: str) -> None:
+def test_type_checker_accepts_templates_that_can_succeed(text: str) -> None:
     assert problems(text) == []
 
 
-def test_all_problems_are_told_in_the_order_of_the_text() -> None:
-    told = problems("{{ .A }}\n{{ if .Name }}{{ .B }}{{ else }}{{ .C }}{{ end }}\n{{ range .Tags }}{{ .D }}{{ end }}")
-    assert [each.split(" in ")[0] for each in told] == [
+def test_all_type_errors_are_reported_in_text_order() -> None:
+    found = problems("{{ .A }}\n{{ if .Name }}{{ .B }}{{ else }}{{ .C }}{{ end }}\n{{ range .Tags }}{{ .D }}{{ end }}")
+    assert [each.split(" in ")[0] for each in found] == [
         "message:1:4: there is no .A",
         "message:2:18: there is no .B",
         "message:2:36: there is no .C",
@@ -102,8 +102,8 @@ WORDS = [
 
 @settings(max_examples=300, deadline=None)
 @given(st.lists(st.sampled_from(WORDS), min_size=1, max_size=5).map(" ".join))
-def test_a_problem_that_is_told_is_one(action: str) -> None:
-    """An action that stands alone is always run, so what the check finds in it must fail."""
+def test_each_reported_type_error_fails_at_rendering(action: str) -> None:
+    """A single action is always run, so each problem that the check finds in it must fail."""
     try:
         template = parse(f"{{{{ {action} }}}}")
     except TemplateError:

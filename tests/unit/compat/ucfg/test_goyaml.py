@@ -1,4 +1,4 @@
-"""YAML as the Go controller reads it, and where each value stands."""
+"""YAML as the Go controller reads it, with the position of each value."""
 
 import json
 from pathlib import Path
@@ -13,9 +13,9 @@ from haulout.compat.ucfg import goyaml
 from haulout.compat.ucfg.goyaml import Mapping, Scalar, Sequence, Value
 from haulout.errors import ConfigErrors
 
-# What yaml.v2 2.4.0 itself makes of each text.
+# The results of yaml.v2 2.4.0 for each text.
 GO: list[dict[str, Any]] = json.loads((Path(__file__).parents[2] / "data" / "go_yaml.json").read_text())
-# Go refuses every version of YAML but 1.1; nothing speaks against reading them.
+# Go rejects every version of YAML but 1.1; we accept other versions.
 OURS = {"%YAML 1.2\n---\na: 1\n"}
 
 
@@ -51,32 +51,32 @@ def root(text: str) -> Any:
     return goyaml.parse(text.encode(), file="f").root
 
 
-def test_each_text_is_read_as_go_reads_it() -> None:
+def test_yaml_is_parsed_as_by_yaml_v2() -> None:
     rows = [row for row in GO if row["input"] not in OURS]
     assert len(rows) > 280
     assert {row["input"]: read(row["input"]) for row in rows} == {row["input"]: row.get("output") for row in rows}
 
 
-def test_a_value_knows_its_line_and_column_and_so_does_its_key() -> None:
+def test_values_and_keys_have_line_and_column() -> None:
     entry = root("a:\n  bc:   11:00\n").get("a").entries["bc"]
     assert (entry.line, entry.column) == (2, 3)
     assert (entry.value.line, entry.value.column) == (2, 9)
     assert entry.value.written == "11:00"
 
 
-def test_a_key_that_is_there_twice_is_told_with_both_lines() -> None:
+def test_duplicate_key_causes_a_warning_with_both_lines() -> None:
     document = goyaml.parse(b"a: 1\nb: 2\na: 3\n", file="f")
     assert [str(each) for each in document.warnings] == [
         "f:3: a: expected it once, found it in line 1 too; the one in line 3 counts"
     ]
 
 
-def test_a_key_that_a_merge_brings_is_not_there_twice() -> None:
+def test_key_overriding_a_merge_key_is_no_duplicate() -> None:
     document = goyaml.parse(b"x: &x {a: 1}\nz: {<<: *x, a: 2}\n", file="f")
     assert document.warnings == ()
 
 
-def test_all_keys_that_are_no_texts_are_told_at_once() -> None:
+def test_all_keys_that_are_no_strings_are_reported_at_once() -> None:
     assert complaints("yes: a\nb:\n  5: c\n") == [
         "f:1: expected a text as key, found yes (true or false); if it is meant, put it in quotes: 'yes'",
         "f:3: b: expected a text as key, found the number 5; if it is meant, put it in quotes: '5'",
@@ -87,23 +87,23 @@ def test_syntax_errors_name_the_line() -> None:
     assert complaints("a: 1\nb: [1, 2\n")[0].startswith("f:3: expected YAML or JSON")
 
 
-def test_something_that_contains_itself_is_an_error() -> None:
+def test_alias_that_contains_itself_is_an_error() -> None:
     assert complaints("a: &a [*a]\n") == [
         "f:1: a[0]: expected a value that does not contain itself, found *a inside it"
     ]
 
 
-def test_nesting_has_an_end() -> None:
+def test_nesting_is_limited() -> None:
     assert "f:1: expected at most 100 values inside each other, found more" in complaints("[" * 300_000)
 
 
-def test_few_aliases_cannot_stand_for_millions_of_values() -> None:
+def test_alias_expansion_is_limited() -> None:
     lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
     lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 8)]
     assert complaints("\n".join(lines)) == ["f:1: expected aliases for at most 400000 values, found more"]
 
 
-def test_bytes_that_are_no_text_are_an_error() -> None:
+def test_invalid_utf8_is_an_error() -> None:
     with pytest.raises(ConfigErrors, match="found bytes that are no text"):
         goyaml.parse(b"a: \xff", file="f")
 
@@ -112,5 +112,5 @@ def test_bytes_that_are_no_text_are_an_error() -> None:
 @example("a: !!binary é")
 @example("!!int '': 1")
 @example("&a : *a")
-def test_any_text_is_read_or_refused(text: str) -> None:
+def test_any_text_is_parsed_or_raises_config_errors(text: str) -> None:
     read(text)

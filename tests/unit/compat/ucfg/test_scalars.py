@@ -20,7 +20,7 @@ GO: dict[str, Any] = json.loads((Path(__file__).parents[2] / "data" / "go_coerci
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sub:
-    """Something inside."""
+    """A nested object."""
 
     a: str = option("a", default="")
     b: int = option("b", default=0)
@@ -75,7 +75,7 @@ def outcome(row: dict[str, Any]) -> Any:
 
 
 def is_our_deviation(row: dict[str, Any]) -> bool:
-    """Tell whether we refuse what Go turns into nonsense: numbers that do not fit, and keys that are list indexes."""
+    """Return whether we reject what Go converts wrongly: numbers that overflow, and keys that are list indexes."""
     nonsense = "nan" in row["value"].lower() or "inf" in row["value"].lower()
     too_long = row["kind"].startswith("duration") and (
         "7758" in row["value"] or "7095516" in row["value"] or "e300" in row["value"]
@@ -86,30 +86,30 @@ def is_our_deviation(row: dict[str, Any]) -> bool:
 COMPARED = [row for row in GO["rows"] if not is_our_deviation(row)]
 
 
-def test_what_go_accepts_becomes_the_same() -> None:
+def test_values_are_coerced_as_by_go_ucfg() -> None:
     accepted = [row for row in COMPARED if "output" in row]
     assert len(accepted) > 800
     ours = {(row["kind"], row["value"]): outcome(row) for row in accepted}
     assert ours == {(row["kind"], row["value"]): row["output"] for row in accepted}
 
 
-def test_what_go_refuses_without_need_is_accepted_and_the_rest_is_refused() -> None:
-    mended = {
+def test_only_known_values_that_go_ucfg_rejects_are_accepted() -> None:
+    accepted = {
         (row["kind"], row["value"]): found
         for row in COMPARED
         if "refused" in row and (found := outcome(row)) != "refused"
     }
-    texts = {value: found for (kind, value), found in mended.items() if kind == "str"}
+    texts = {value: found for (kind, value), found in accepted.items() if kind == "str"}
     assert texts['"${SECRET}"'] == "pa,ss}w$rd"
     assert texts['"Hello, ${NAME}"'] == "Hello, value"
     assert texts['"{{ .Node }} ${NAME}"'] == "{{ .Node }} value"
-    assert {kind for kind, _ in mended} == {"str", "bool", "list", "ints"}
-    assert len(mended) < 45
+    assert {kind for kind, _ in accepted} == {"str", "bool", "list", "ints"}
+    assert len(accepted) < 45
 
 
 @pytest.mark.parametrize(
     ("kind", "value"),
     [("int", ".nan"), ("duration", ".inf"), ("duration", "9223372036854775807"), ("duration", "1e300")],
 )
-def test_numbers_that_go_would_wrap_around_are_refused(kind: str, value: str) -> None:
+def test_numbers_that_overflow_in_go_are_rejected(kind: str, value: str) -> None:
     assert outcome({"kind": kind, "value": value}) == "refused"

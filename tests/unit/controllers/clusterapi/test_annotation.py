@@ -1,4 +1,4 @@
-"""Which MachineDrainRules a Node is told of, and that a drain reads them as Cluster API means them."""
+"""The MachineDrainRules annotation of a node, and its meaning compared with Cluster API."""
 
 from typing import Any
 
@@ -31,14 +31,14 @@ def names(annotation: DrainRulesAnnotation) -> list[str]:
     return [] if annotation.text is None else [rule["name"] for rule in msgspec.json.decode(annotation.text)["rules"]]
 
 
-def test_without_a_rule_that_holds_there_is_no_annotation() -> None:
+def test_no_matching_rule_means_no_annotation() -> None:
     assert annotation_for() == DrainRulesAnnotation(None)
     assert annotation_for(
         a_rule("windows", machines=[{"selector": {"matchLabels": {"os": "windows"}}}])
     ) == DrainRulesAnnotation(None)
 
 
-def test_a_rule_holds_for_all_machines_or_for_those_that_both_selectors_of_one_selection_mean() -> None:
+def test_rule_applies_to_all_machines_or_to_machines_matched_by_both_selectors() -> None:
     os = {"selector": {"matchLabels": LINUX}}
     stage = {"clusterSelector": {"matchExpressions": [{"key": "stage", "operator": "In", "values": ["production"]}]}}
     other = {"selector": {"matchLabels": {"os": "windows"}}, **stage}
@@ -54,7 +54,7 @@ def test_a_rule_holds_for_all_machines_or_for_those_that_both_selectors_of_one_s
     assert names(annotation_for(*rules, machine={})) == ["all", "empty"]
 
 
-def test_the_text_is_compact_and_the_same_whatever_order_the_rules_come_in() -> None:
+def test_annotation_is_compact_and_independent_of_the_rule_order() -> None:
     pods = [{"selector": {"matchLabels": {"b": "2", "a": "1"}}, "namespaceSelector": {}}]
     rules = (a_rule("b", "Skip"), a_rule("a", order=-3, pods=pods))
     expected = (
@@ -65,7 +65,7 @@ def test_the_text_is_compact_and_the_same_whatever_order_the_rules_come_in() -> 
     assert annotation_for(*rules) == annotation_for(*reversed(rules)) == DrainRulesAnnotation(expected)
 
 
-def test_a_rule_of_which_cannot_be_told_whether_it_holds_is_told_with_what_is_wrong() -> None:
+def test_rule_with_an_invalid_machine_selector_is_annotated_with_its_problem() -> None:
     bad = {"matchExpressions": [{"key": "os", "operator": "Near"}]}
     found = annotation_for(a_rule("odd", "Skip", machines=[{"selector": bad}]))
     problem = "spec.machines[0].selector.matchExpressions[0].operator: "
@@ -74,11 +74,11 @@ def test_a_rule_of_which_cannot_be_told_whether_it_holds_is_told_with_what_is_wr
     assert rule.keeps_pods
     assert rule.problem.startswith(problem)
     assert names(annotation_for(a_rule("odd", machines=[{"selector": bad}, {"selector": {}}]))) == ["odd"], (
-        "another means it"
+        "another selector matches"
     )
 
 
-def test_labels_of_a_cluster_that_are_not_known_leave_in_doubt_only_what_asks_for_them() -> None:
+def test_unknown_cluster_labels_affect_only_rules_with_a_cluster_selector() -> None:
     by_stage = a_rule("stage", machines=[{"clusterSelector": {"matchLabels": PROD}}])
     found = annotation_for(a_rule("all"), by_stage, cluster=None)
     assert names(found) == ["all", "stage"]
@@ -87,7 +87,7 @@ def test_labels_of_a_cluster_that_are_not_known_leave_in_doubt_only_what_asks_fo
     )
 
 
-def test_too_many_rules_are_told_instead_and_make_all_pods_wait() -> None:
+def test_annotation_with_too_many_rules_states_the_problem_and_keeps_all_pods() -> None:
     rules = [a_rule(f"{number:04}", pods=[{"selector": {"matchLabels": {"app": "x" * 60}}}]) for number in range(700)]
     found = annotation_for(*rules)
     assert found.text is not None
@@ -126,7 +126,7 @@ def selects(selector: dict[str, Any] | None, labels: dict[str, str]) -> bool:
 
 
 @given(st.dictionaries(st.text("mn", min_size=1, max_size=3), SPECS, max_size=4), LABELS, LABELS, LABELS, LABELS)
-def test_what_counts_for_a_pod_is_what_cluster_api_would_do(
+def test_rule_for_a_pod_matches_cluster_api(
     specs: dict[str, Any],
     cluster: dict[str, str],
     machine: dict[str, str],
@@ -159,7 +159,7 @@ def test_what_counts_for_a_pod_is_what_cluster_api_would_do(
     assert (rule.behavior, rule.order or 0) == (Behavior(expected["behavior"]), expected.get("order") or 0)
 
 
-def test_labels_of_pods_are_read_as_cluster_api_reads_them() -> None:
+def test_pod_drain_labels_are_parsed_like_in_cluster_api() -> None:
     found = {
         value: rule_from_pod_label(a_pod({"cluster.x-k8s.io/drain": value}))
         for value in ("Skip", "WaitCompleted", "wait-completed")

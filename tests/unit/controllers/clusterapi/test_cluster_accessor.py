@@ -1,4 +1,4 @@
-"""What becomes of the kubeconfigs in Secrets, which anybody may have written who may write Secrets somewhere."""
+"""Kubeconfigs from Secrets are untrusted: anybody who may write Secrets may have written them."""
 
 import base64
 from random import Random
@@ -32,7 +32,7 @@ async def connect(text: bytes) -> str:
         return client.transport.server
 
 
-async def test_a_kubeconfig_leads_to_its_server() -> None:
+async def test_kubeconfig_connects_to_its_server() -> None:
     assert await connect(GOOD) == "https://prod.example:6443"
 
 
@@ -45,14 +45,14 @@ async def test_a_kubeconfig_leads_to_its_server() -> None:
         {"auth-provider": {"name": "gcp", "config": {"cmd-path": "/bin/sh"}}},
     ],
 )
-async def test_no_program_is_run_and_no_file_read_for_others(user: dict[str, Any]) -> None:
+async def test_kubeconfig_with_exec_or_files_is_refused(user: dict[str, Any]) -> None:
     with pytest.raises(KubeconfigError, match="not taken from others") as refused:
         await connect(with_user(**user))
     assert str(refused.value).startswith("Secret team-a/prod-kubeconfig:")
     assert refused.value.line is not None
 
 
-async def test_a_file_of_ours_is_no_authority_for_others() -> None:
+async def test_kubeconfig_with_a_certificate_authority_file_is_refused() -> None:
     described = yaml.safe_load(GOOD)
     described["clusters"][0]["cluster"]["certificate-authority"] = "/etc/hosts"
     with pytest.raises(KubeconfigError, match="certificate-authority: not taken from others"):
@@ -68,17 +68,17 @@ async def test_a_file_of_ours_is_no_authority_for_others() -> None:
         ({"value": "?"}, "value: expected base64"),
     ],
 )
-def test_what_a_secret_lacks_is_said(data: dict[str, str] | None, problem: str) -> None:
+def test_secret_without_kubeconfig_is_reported(data: dict[str, str] | None, problem: str) -> None:
     with pytest.raises(KubeconfigError) as refused:
         read_kubeconfig(Secret(data=data), KEY)
     assert str(refused.value) == f"Secret team-a/prod-kubeconfig: {problem}"
 
 
 @pytest.mark.parametrize("text", [b"", b"- a list", b"{", b"\xff\xfe", b"kind: Pod"])
-async def test_what_is_no_kubeconfig_is_refused_in_words(text: bytes) -> None:
+async def test_invalid_kubeconfig_is_refused_with_the_secret_name(text: bytes) -> None:
     with pytest.raises(ConfigError, match=r"^Secret team-a/prod-kubeconfig"):
         await connect(text)
 
 
-def test_a_kubeconfig_is_in_base64() -> None:
+def test_kubeconfig_is_base64_decoded() -> None:
     assert read_kubeconfig(Secret(data={"value": base64.b64encode(GOOD).decode()}), KEY) == GOOD

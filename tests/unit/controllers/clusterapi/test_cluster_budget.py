@@ -1,4 +1,4 @@
-"""At most so many clusters are in maintenance at once, whatever fails, and all get their turn."""
+"""The cluster budget: a maximum of clusters in maintenance whatever fails, and every cluster gets a slot."""
 
 import asyncio
 import re
@@ -58,12 +58,12 @@ def write_over(api: ApiServer, slots: str) -> None:
     api.put({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"slots": slots}})
 
 
-async def test_without_a_budget_all_may_begin() -> None:
+async def test_unlimited_cluster_budget_admits_every_cluster() -> None:
     assert await UnlimitedClusterBudget().acquire(parse_key(A)) == ""
     await UnlimitedClusterBudget().release(parse_key(A))
 
 
-async def test_no_more_begin_than_there_may_be_and_the_reason_names_those_who_have(clock: Clock) -> None:
+async def test_cluster_budget_admits_up_to_its_limit_and_names_the_slot_holders(clock: Clock) -> None:
     budget = a_cluster_budget(three_clusters(clock), clock, "2")
     assert await admitted(budget, A, B) == [True, True]
     assert await budget.acquire(parse_key(C)) == "2 of 2 clusters are in maintenance: team-a/prod, team-b/prod"
@@ -73,8 +73,8 @@ async def test_no_more_begin_than_there_may_be_and_the_reason_names_those_who_ha
     assert await budget.usage() == (LimitUsage(limit=parse_limit("2"), holders=(B, C)),)
 
 
-async def test_who_has_begun_goes_on_though_the_budget_was_made_smaller(clock: Clock) -> None:
-    """Were they refused, each would wait for the other to end."""
+async def test_running_clusters_keep_their_slots_when_the_limit_is_lowered(clock: Clock) -> None:
+    """Otherwise each would wait for the other to end."""
     api = three_clusters(clock)
     assert await admitted(a_cluster_budget(api, clock, "2"), A, B) == [True, True]
     smaller = a_cluster_budget(api, clock, "1", identity="successor")
@@ -82,7 +82,7 @@ async def test_who_has_begun_goes_on_though_the_budget_was_made_smaller(clock: C
     assert await smaller.acquire(parse_key(C)) == "2 of 1 cluster are in maintenance: team-a/prod, team-b/prod"
 
 
-async def test_what_began_before_there_was_a_budget_counts(clock: Clock) -> None:
+async def test_clusters_that_started_before_the_budget_count(clock: Clock) -> None:
     budget = a_cluster_budget(three_clusters(clock), clock, "1")
     assert not await budget.acquire(parse_key(A), is_running=True)
     assert not await budget.acquire(parse_key(B), is_running=True)
@@ -91,7 +91,7 @@ async def test_what_began_before_there_was_a_budget_counts(clock: Clock) -> None
     assert await admitted(budget, C) == [False]
 
 
-async def test_limits_by_label_hold_together_with_the_one_for_all(clock: Clock) -> None:
+async def test_label_limits_and_the_overall_limit_apply_together(clock: Clock) -> None:
     prod = [a_cluster_object(f"p/{number}", env="prod") for number in range(2)]
     test = [a_cluster_object(f"t/{number}", env="test") for number in range(3)]
     budget = a_cluster_budget(a_management_cluster(clock, *prod, *test), clock, "3", "env=prod:1")
@@ -102,14 +102,14 @@ async def test_limits_by_label_hold_together_with_the_one_for_all(clock: Clock) 
     assert uses == {"all clusters": (("p/0", "t/0", "t/1"), ("p/1", "t/2")), "env=prod": (("p/0",), ("p/1",))}
 
 
-async def test_who_is_not_meant_by_any_limit_needs_no_slot(clock: Clock) -> None:
+async def test_cluster_outside_all_limits_needs_no_slot(clock: Clock) -> None:
     api = a_management_cluster(clock, a_cluster_object(A), a_cluster_object(B, env="prod"))
     budget = a_cluster_budget(api, clock, "env=prod:1")
     assert await admitted(budget, A, B) == [True, True]
     assert await slot_holders(budget) == [B]
 
 
-async def test_of_many_hubs_that_ask_at_once_as_many_are_let_as_there_is_room(clock: Clock) -> None:
+async def test_concurrent_hubs_are_admitted_up_to_the_limit(clock: Clock) -> None:
     keys = [f"team/{number}" for number in range(6)]
     api = a_management_cluster(clock, *map(a_cluster_object, keys))
     budgets = [a_cluster_budget(api, clock, "2", identity=f"hub-{number}") for number in range(6)]
@@ -120,7 +120,7 @@ async def test_of_many_hubs_that_ask_at_once_as_many_are_let_as_there_is_room(cl
     assert len(await slot_holders(budgets[0])) == 2
 
 
-async def test_a_successor_gives_back_what_its_predecessor_took(clock: Clock) -> None:
+async def test_successor_releases_slots_of_its_predecessor(clock: Clock) -> None:
     api = three_clusters(clock)
     await admitted(a_cluster_budget(api, clock, "1"), A)
     successor = a_cluster_budget(api, clock, "1", identity="successor")
@@ -129,8 +129,8 @@ async def test_a_successor_gives_back_what_its_predecessor_took(clock: Clock) ->
     assert await admitted(successor, B) == [True]
 
 
-async def test_who_was_deposed_cannot_give_back_what_a_successor_has(clock: Clock) -> None:
-    """Its view of the cluster is an old one: nothing was active there."""
+async def test_deposed_hub_cannot_release_the_slot_of_its_successor(clock: Clock) -> None:
+    """In its stale cache no Machine of the cluster is active."""
     api = three_clusters(clock)
     deposed, successor = a_cluster_budget(api, clock, "1"), a_cluster_budget(api, clock, "1", identity="successor")
     await deposed.release(parse_key(A))
@@ -142,13 +142,13 @@ async def test_who_was_deposed_cannot_give_back_what_a_successor_has(clock: Cloc
     assert await slot_holders(successor) == [A]
 
 
-async def test_a_cluster_that_is_gone_leaves_room_with_proof(clock: Clock) -> None:
+async def test_slot_of_a_deleted_cluster_is_freed_after_verification(clock: Clock) -> None:
     api = three_clusters(clock)
     await admitted(a_cluster_budget(api, clock, "1"), A)
     successor = a_cluster_budget(api, clock, "1", identity="successor")
     assert await admitted(successor, B) == [False]
     api.remove("machines", "prod", namespace="team-a")
-    assert await admitted(successor, B) == [False], "it was there a moment ago"
+    assert await admitted(successor, B) == [False], "its absence is not verified yet"
     await clock.sleep(timedelta(minutes=2))
     assert await admitted(successor, B) == [True]
     assert await slot_holders(successor) == [B]
@@ -158,7 +158,7 @@ async def test_a_cluster_that_is_gone_leaves_room_with_proof(clock: Clock) -> No
     ("labels", "annotations", "is_held"),
     [({ENABLED: "true"}, {}, True), ({}, {PRE_DRAIN_HOOK: PRE_DRAIN_HOOK_OWNER}, True), ({}, {}, False)],
 )
-async def test_a_cluster_that_has_still_to_be_cleaned_up_is_not_gone(
+async def test_cluster_with_machines_to_clean_up_keeps_its_slot(
     clock: Clock, labels: dict[str, str], annotations: dict[str, str], *, is_held: bool
 ) -> None:
     api = three_clusters(clock)
@@ -169,14 +169,14 @@ async def test_a_cluster_that_has_still_to_be_cleaned_up_is_not_gone(
     assert await admitted(a_cluster_budget(api, clock, "1", identity="successor"), B) == [not is_held]
 
 
-async def test_clusters_of_one_name_in_two_namespaces_are_two(clock: Clock) -> None:
+async def test_clusters_of_the_same_name_in_two_namespaces_are_distinct(clock: Clock) -> None:
     api = three_clusters(clock)
     await admitted(a_cluster_budget(api, clock, "1"), A)
     api.remove("machines", "prod", namespace="team-a")
     assert await admitted(a_cluster_budget(api, clock, "1", identity="successor"), B) == [True]
 
 
-async def test_if_nobody_can_be_asked_nothing_begins_and_it_is_said(clock: Clock) -> None:
+async def test_unreadable_ledger_refuses_with_a_reason(clock: Clock) -> None:
     api = three_clusters(clock)
     budget = a_cluster_budget(api, clock, "2")
     write_over(api, "many")
@@ -187,7 +187,7 @@ async def test_if_nobody_can_be_asked_nothing_begins_and_it_is_said(clock: Clock
     assert await budget.acquire(parse_key(A)) == ""
 
 
-async def test_a_slot_that_could_not_be_given_back_stands_in_nobodys_way(clock: Clock) -> None:
+async def test_slot_whose_release_failed_blocks_no_other_cluster(clock: Clock) -> None:
     api = three_clusters(clock)
     budget = a_cluster_budget(api, clock, "1")
     await admitted(budget, A)
@@ -200,7 +200,7 @@ async def test_a_slot_that_could_not_be_given_back_stands_in_nobodys_way(clock: 
     assert await slot_holders(budget) == [B]
 
 
-async def test_who_asks_while_it_is_given_back_has_a_slot(clock: Clock) -> None:
+async def test_acquire_during_a_release_keeps_the_slot(clock: Clock) -> None:
     """One Machine of the cluster ends while the next begins."""
     budget = a_cluster_budget(three_clusters(clock), clock, "1")
     await admitted(budget, A)
@@ -208,17 +208,17 @@ async def test_who_asks_while_it_is_given_back_has_a_slot(clock: Clock) -> None:
         async with asyncio.TaskGroup() as group:
             group.create_task(budget.release(parse_key(A)))
             await clock.sleep(timedelta(milliseconds=ahead))
-            asks = group.create_task(budget.acquire(parse_key(A)))
-        assert asks.result() == ""
+            acquisition = group.create_task(budget.acquire(parse_key(A)))
+        assert acquisition.result() == ""
         assert await slot_holders(budget) == [A], f"after {ahead} ms"
 
 
-async def test_without_cluster_api_nothing_begins_that_needs_it(clock: Clock) -> None:
+async def test_missing_cluster_api_refuses_label_limits(clock: Clock) -> None:
     budget = a_cluster_budget(ApiServer(clock, namespaces=[NAMESPACE]), clock, "env=prod:1")
     assert "Cluster API is not installed" in await budget.acquire(parse_key(A))
 
 
-async def test_to_say_again_that_nothing_is_active_costs_nothing(clock: Clock) -> None:
+async def test_repeated_release_without_a_slot_writes_nothing(clock: Clock) -> None:
     api = three_clusters(clock)
     budget = a_cluster_budget(api, clock, "1")
     await budget.release(parse_key(A))
@@ -229,7 +229,7 @@ async def test_to_say_again_that_nothing_is_active_costs_nothing(clock: Clock) -
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "expected"),
     [
         ("2", "at most 2 clusters"),
         (" 1 ", "at most 1 cluster"),
@@ -237,18 +237,18 @@ async def test_to_say_again_that_nothing_is_active_costs_nothing(clock: Clock) -
         ("example.com/env in (prod,stage):2", "at most 2 clusters with example.com/env in (prod,stage)"),
     ],
 )
-def test_limits_are_typed_as(text: str, said: str) -> None:
-    assert str(parse_limit(text)) == said
+def test_limit_is_parsed_and_formatted(text: str, expected: str) -> None:
+    assert str(parse_limit(text)) == expected
 
 
 @pytest.mark.parametrize("text", ["", "0", "-1", "two", "env=prod", "env=prod:", ":1", "=:1", "env=prod:0", "1.5", "²"])
-def test_what_makes_no_sense_is_told_with_what_was_expected(text: str) -> None:
+def test_invalid_limit_is_refused_with_the_expected_format(text: str) -> None:
     with pytest.raises(ValueError, match=r"expected .*env=prod:1, found"):
         parse_limit(text)
 
 
-async def one_after_the_other(cluster: SandboxCluster) -> None:
-    """Have three clusters ask, the second withdraw, and the others get their turn one after the other."""
+async def one_by_one(cluster: SandboxCluster) -> None:
+    """Request maintenance in three clusters, withdraw the second request, and wait for the others in turn."""
     for name in (A, B, C):
         await request_maintenance(cluster, name, REQUESTED)
     await cluster.eventually(lambda: running_machines(cluster), becomes=[A], within=LATER)
@@ -275,14 +275,14 @@ def running_machines(cluster: SandboxCluster) -> list[str]:
 LATER = timedelta(minutes=5)
 
 
-def test_whichever_write_is_the_last_the_budget_holds_and_all_get_their_turn() -> None:
-    async def story(stage: CrashRun) -> None:
-        async with a_cluster(stage.clock).with_objects(a_namespace(NAMESPACE)).on_the_sandbox() as cluster:
+def test_budget_holds_and_every_maintenance_finishes_after_a_crash_at_any_write() -> None:
+    async def story(run: CrashRun) -> None:
+        async with a_cluster(run.clock).with_objects(a_namespace(NAMESPACE)).on_the_sandbox() as cluster:
             serve_cluster_api_kinds(cluster.api)
             for name in (A, B, C):
                 cluster.api.put(a_machine(name))
-            stage.start_operator(cluster.cluster)
-            await one_after_the_other(cluster)
+            run.start_operator(cluster.cluster)
+            await one_by_one(cluster)
 
     held = ClustersWithinBudget(1)
     assert assert_survives_crashes(story, operator=a_hub("1"), invariants=(held,), compare=_ends) >= 6
@@ -292,7 +292,7 @@ def _ends(history: Sequence[Write]) -> object:
     return end_state(history, ignored={*IGNORED_KINDS, "configmaps"})
 
 
-async def test_two_hubs_that_both_believe_to_lead_stay_within_the_budget(clock: Clock) -> None:
+async def test_two_hubs_that_both_believe_they_lead_stay_within_the_budget(clock: Clock) -> None:
     async with (
         a_cluster(clock)
         .with_invariants(ClustersWithinBudget(1))
@@ -304,4 +304,4 @@ async def test_two_hubs_that_both_believe_to_lead_stay_within_the_budget(clock: 
             cluster.api.put(a_machine(name))
         cluster.run(a_hub("1"))
         cluster.run(a_hub("1"), name="operator-2")
-        await one_after_the_other(cluster)
+        await one_by_one(cluster)

@@ -1,4 +1,4 @@
-"""The budget across clusters, and a hub that goes by it."""
+"""A hub that respects the cluster budget."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -17,8 +17,10 @@ from support.platforms.hub import HubClusters, WorkloadCluster
 HOME = "default"
 
 
-def a_budget(world: HubClusters, clock: Clock, *limits: str, who: str = "hub") -> ClusterBudget:
-    return new_cluster_budget(Client(world.api.transport(who), clock=clock, random=Random(who)), limits, namespace=HOME)
+def a_budget(world: HubClusters, clock: Clock, *limits: str, identity: str = "hub") -> ClusterBudget:
+    return new_cluster_budget(
+        Client(world.api.transport(identity), clock=clock, random=Random(identity)), limits, namespace=HOME
+    )
 
 
 @asynccontextmanager
@@ -35,7 +37,7 @@ async def request_maintenance(world: HubClusters, machine: str, value: str | Non
     await world.label_machine(machine, maintenance=value)
 
 
-async def test_one_after_the_other_and_who_waits_says_for_whom(clock: Clock) -> None:
+async def test_clusters_start_one_after_the_other_and_the_waiting_one_names_the_slot_holder(clock: Clock) -> None:
     async with two_clusters(clock) as (world, one, other), world.running_hub(a_budget(world, clock, "1")):
         await request_maintenance(world, "team-a/team-a")
         await world.eventually(lambda: world.is_maintenance_requested(one, "team-a/team-a"))
@@ -48,18 +50,18 @@ async def test_one_after_the_other_and_who_waits_says_for_whom(clock: Clock) -> 
         await world.eventually(lambda: world.is_maintenance_requested(other, "team-b/team-b"))
 
 
-async def test_who_waits_asks_now_and_then_and_leaves_the_line_when_it_wants_no_more(clock: Clock) -> None:
+async def test_waiting_cluster_retries_with_backoff_and_leaves_the_waiting_list_when_withdrawn(clock: Clock) -> None:
     async with two_clusters(clock) as (world, one, _):
-        line = world.api.transport("budget")
-        budget = new_cluster_budget(Client(line, clock=clock, random=Random(1)), ("1",), namespace=HOME)
+        transport = world.api.transport("budget")
+        budget = new_cluster_budget(Client(transport, clock=clock, random=Random(1)), ("1",), namespace=HOME)
         async with world.running_hub(budget):
             await request_maintenance(world, "team-a/team-a")
             await world.eventually(lambda: world.is_maintenance_requested(one, "team-a/team-a"))
             await request_maintenance(world, "team-b/team-b")
             await clock.sleep(timedelta(minutes=1))
-            before = len(line.requests)
+            before = len(transport.requests)
             await clock.sleep(timedelta(minutes=10))
-            assert len(line.requests) - before < 100
+            assert len(transport.requests) - before < 100
             assert isinstance(budget, LimitedClusterBudget)
             assert (await budget.usage())[0].waiting == ("team-b/prod",)
             await request_maintenance(world, "team-b/team-b", None)
@@ -67,7 +69,7 @@ async def test_who_waits_asks_now_and_then_and_leaves_the_line_when_it_wants_no_
             assert (await budget.usage())[0].waiting == ()
 
 
-async def test_a_cluster_in_maintenance_that_cannot_be_reached_counts(clock: Clock) -> None:
+async def test_unreachable_cluster_in_maintenance_counts(clock: Clock) -> None:
     async with two_clusters(clock) as (world, one, other), world.running_hub(a_budget(world, clock, "1")):
         await request_maintenance(world, "team-a/team-a")
         await world.eventually(lambda: world.is_maintenance_requested(one, "team-a/team-a"))
@@ -80,7 +82,7 @@ async def test_a_cluster_in_maintenance_that_cannot_be_reached_counts(clock: Clo
         await world.eventually(lambda: world.is_maintenance_requested(other, "team-b/team-b"), seconds=600)
 
 
-async def test_a_cluster_in_maintenance_that_is_paused_counts(clock: Clock) -> None:
+async def test_paused_cluster_in_maintenance_counts(clock: Clock) -> None:
     """What was requested of its nodes before stays requested."""
     async with two_clusters(clock) as (world, one, other), world.running_hub(a_budget(world, clock, "1")):
         await request_maintenance(world, "team-a/team-a")
@@ -92,18 +94,18 @@ async def test_a_cluster_in_maintenance_that_is_paused_counts(clock: Clock) -> N
         await world.assert_stays(lambda: not world.is_maintenance_requested(other, "team-b/team-b"), seconds=300)
 
 
-async def test_a_successor_that_cannot_reach_it_keeps_its_slot(clock: Clock) -> None:
+async def test_slot_of_an_unreachable_cluster_is_kept_by_a_successor(clock: Clock) -> None:
     async with two_clusters(clock) as (world, one, other):
         async with world.running_hub(a_budget(world, clock, "1")):
             await request_maintenance(world, "team-a/team-a")
             await world.eventually(lambda: world.is_maintenance_requested(one, "team-a/team-a"))
         one.become_unreachable()
         await request_maintenance(world, "team-b/team-b")
-        async with world.running_hub(a_budget(world, clock, "1", who="successor")):
+        async with world.running_hub(a_budget(world, clock, "1", identity="successor")):
             await world.assert_stays(lambda: not world.is_maintenance_requested(other, "team-b/team-b"), seconds=300)
 
 
-async def test_what_was_withdrawn_while_nobody_led_counts_until_the_node_is_clean(clock: Clock) -> None:
+async def test_request_withdrawn_without_a_leader_counts_until_the_node_is_cleaned_up(clock: Clock) -> None:
     async with two_clusters(clock) as (world, one, other):
         async with world.running_hub(a_budget(world, clock, "1")):
             await request_maintenance(world, "team-a/team-a")
@@ -111,7 +113,7 @@ async def test_what_was_withdrawn_while_nobody_led_counts_until_the_node_is_clea
         one.become_unreachable()
         await request_maintenance(world, "team-a/team-a", None)
         await request_maintenance(world, "team-b/team-b")
-        async with world.running_hub(a_budget(world, clock, "1", who="successor")):
+        async with world.running_hub(a_budget(world, clock, "1", identity="successor")):
             await world.assert_stays(lambda: not world.is_maintenance_requested(other, "team-b/team-b"), seconds=300)
             one.recover()
             await world.eventually(lambda: world.is_maintenance_requested(other, "team-b/team-b"), seconds=600)
@@ -119,20 +121,20 @@ async def test_what_was_withdrawn_while_nobody_led_counts_until_the_node_is_clea
 
 
 @pytest.mark.parametrize("hubs", [1, 2])
-async def test_what_began_without_a_budget_counts_under_one(clock: Clock, hubs: int) -> None:
+async def test_maintenance_started_without_a_budget_counts_under_one(clock: Clock, hubs: int) -> None:
     async with two_clusters(clock) as (world, one, other):
         async with world.running_hub():
             await request_maintenance(world, "team-a/team-a")
             await world.eventually(lambda: world.is_maintenance_requested(one, "team-a/team-a"))
         for number in range(hubs):
-            async with world.running_hub(a_budget(world, clock, "1", who=f"hub-{number}")):
+            async with world.running_hub(a_budget(world, clock, "1", identity=f"hub-{number}")):
                 await clock.sleep(timedelta(seconds=30))
                 await request_maintenance(world, "team-b/team-b")
                 await world.assert_stays(lambda: not world.is_maintenance_requested(other, "team-b/team-b"))
 
 
-async def test_a_machine_that_goes_while_the_next_begins_leaves_the_slot_to_it(clock: Clock) -> None:
-    """A rollout: the cluster is in maintenance all the time."""
+async def test_slot_passes_to_the_next_machine_of_the_same_cluster(clock: Clock) -> None:
+    """During a rollout the cluster is in maintenance all the time."""
     async with two_clusters(clock) as (world, one, other), world.running_hub(a_budget(world, clock, "1")):
         await world.add_machine(one, "team-a2")
         await request_maintenance(world, "team-a/team-a")

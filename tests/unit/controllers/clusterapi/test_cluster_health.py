@@ -1,4 +1,4 @@
-"""Whether a workload cluster is reached, and whether what it answers can be read."""
+"""Whether a workload cluster is reachable and its responses are readable."""
 
 from datetime import timedelta
 
@@ -10,57 +10,57 @@ from haulout.core.clock import Clock
 
 
 @pytest.fixture
-def said() -> list[ConnectionState]:
+def connection_states() -> list[ConnectionState]:
     return []
 
 
 @pytest.fixture
-async def contact(clock: Clock, said: list[ConnectionState]) -> ClusterHealth:
-    found = ClusterHealth(clock, on_change=lambda: said.append(found.connection_state))
+async def cluster_health(clock: Clock, connection_states: list[ConnectionState]) -> ClusterHealth:
+    found = ClusterHealth(clock, on_change=lambda: connection_states.append(found.connection_state))
     return found
 
 
-async def test_a_cluster_that_cannot_be_read_is_told_at_once_and_until_it_can_be(
-    contact: ClusterHealth, said: list[ConnectionState]
+async def test_unreadable_cluster_is_reported_at_once_until_it_is_connected(
+    cluster_health: ClusterHealth, connection_states: list[ConnectionState]
 ) -> None:
-    contact.mark_connected()
-    contact.mark_unreadable("the answer is too long")
-    contact.mark_responding()  # another request was answered
-    assert contact.connection_state is ConnectionState.UNREADABLE
-    assert contact.problem == "the answer is too long"
-    contact.mark_connected()
-    assert said == [ConnectionState.CONNECTED, ConnectionState.UNREADABLE, ConnectionState.CONNECTED]
-    assert contact.failing_since is None
+    cluster_health.mark_connected()
+    cluster_health.mark_unreadable("the answer is too long")
+    cluster_health.mark_responding()  # another request was answered
+    assert cluster_health.connection_state is ConnectionState.UNREADABLE
+    assert cluster_health.problem == "the answer is too long"
+    cluster_health.mark_connected()
+    assert connection_states == [ConnectionState.CONNECTED, ConnectionState.UNREADABLE, ConnectionState.CONNECTED]
+    assert cluster_health.failing_since is None
 
 
-async def test_a_cluster_that_cannot_be_read_and_then_not_be_reached_is_unreachable(
-    contact: ClusterHealth, clock: Clock
+async def test_unreadable_cluster_becomes_unreachable_after_the_grace_period(
+    cluster_health: ClusterHealth, clock: Clock
 ) -> None:
-    contact.mark_connected()
-    contact.mark_unreadable("the answer is too long")
-    contact.mark_failed("connection refused")
+    cluster_health.mark_connected()
+    cluster_health.mark_unreadable("the answer is too long")
+    cluster_health.mark_failed("connection refused")
     await clock.sleep(GRACE_PERIOD + timedelta(seconds=1))
-    assert contact.connection_state is ConnectionState.UNREACHABLE
-    assert contact.problem == "connection refused"
+    assert cluster_health.connection_state is ConnectionState.UNREACHABLE
+    assert cluster_health.problem == "connection refused"
 
 
-async def test_an_answer_does_not_connect_a_cluster_whose_nodes_are_not_known_any_more(
-    contact: ClusterHealth, said: list[ConnectionState]
+async def test_response_alone_does_not_connect_a_cluster_with_stale_nodes(
+    cluster_health: ClusterHealth, connection_states: list[ConnectionState]
 ) -> None:
-    contact.mark_connected()
-    contact.mark_unreadable("too much in all caches")
-    contact.mark_failed("connection refused")
-    contact.mark_responding()
-    assert said[-1] is ConnectionState.CONNECTING
-    contact.mark_connected()
-    assert contact.connection_state is ConnectionState.CONNECTED
+    cluster_health.mark_connected()
+    cluster_health.mark_unreadable("too much in all caches")
+    cluster_health.mark_failed("connection refused")
+    cluster_health.mark_responding()
+    assert connection_states[-1] is ConnectionState.CONNECTING
+    cluster_health.mark_connected()
+    assert cluster_health.connection_state is ConnectionState.CONNECTED
 
 
-async def test_a_cluster_that_could_never_be_read_is_connected_once_its_nodes_are_known(
-    contact: ClusterHealth, said: list[ConnectionState]
+async def test_unreadable_cluster_is_connected_once_its_nodes_are_known(
+    cluster_health: ClusterHealth, connection_states: list[ConnectionState]
 ) -> None:
-    contact.mark_unreadable("the answer is too long")
-    contact.mark_connected()
-    assert said[0] is ConnectionState.UNREADABLE
-    assert said[-1] is ConnectionState.CONNECTED
-    assert not contact.problem
+    cluster_health.mark_unreadable("the answer is too long")
+    cluster_health.mark_connected()
+    assert connection_states[0] is ConnectionState.UNREADABLE
+    assert connection_states[-1] is ConnectionState.CONNECTED
+    assert not cluster_health.problem

@@ -1,4 +1,4 @@
-"""What the hub does while Cluster API must not act, and when a Machine vanishes whose node stays: `clusterctl move`."""
+"""Paused clusters, and `clusterctl move`, which deletes Machines whose nodes stay."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -37,7 +37,7 @@ async def pause(world: HubClusters, side: WorkloadCluster, *, paused: bool = Tru
     await world.admin.patch(world.clusters, side.key.name, change, namespace=side.key.namespace)
 
 
-async def vanish(world: HubClusters, machine: str) -> None:
+async def delete_like_clusterctl_move(world: HubClusters, machine: str) -> None:
     """Delete a Machine as `clusterctl move` does: it takes the finalizers off, and leaves the node alone."""
     await world.patch_machine(machine, metadata={"finalizers": None})
     await world.delete_machine(machine)
@@ -48,7 +48,7 @@ def requests(world: HubClusters, side: WorkloadCluster, machine: str) -> set[str
     return REQUESTS & set(metadata.get("labels", {})) | REQUEST_ANNOTATIONS & set(metadata.get("annotations", {}))
 
 
-async def test_nothing_is_requested_while_a_cluster_is_paused(world: HubClusters, prod: WorkloadCluster) -> None:
+async def test_paused_cluster_gets_no_requests(world: HubClusters, prod: WorkloadCluster) -> None:
     async with world.running_hub():
         leaving, asking = [await world.add_machine(prod, item) for item in ("m1", "m2")]
         await world.eventually(lambda: world.has_hook(leaving) and world.has_hook(asking))
@@ -67,9 +67,7 @@ async def test_nothing_is_requested_while_a_cluster_is_paused(world: HubClusters
         )
 
 
-async def test_nothing_is_requested_while_a_cluster_is_paused_by_its_annotation(
-    world: HubClusters, prod: WorkloadCluster
-) -> None:
+async def test_cluster_paused_by_annotation_gets_no_requests(world: HubClusters, prod: WorkloadCluster) -> None:
     async with world.running_hub():
         machine = await world.add_machine(prod, "m1")
         await world.eventually(lambda: world.has_hook(machine))
@@ -79,7 +77,7 @@ async def test_nothing_is_requested_while_a_cluster_is_paused_by_its_annotation(
         await world.assert_stays(lambda: not requests(world, prod, machine))
 
 
-async def test_nothing_is_requested_for_a_machine_that_is_paused(world: HubClusters, prod: WorkloadCluster) -> None:
+async def test_paused_machine_gets_no_requests(world: HubClusters, prod: WorkloadCluster) -> None:
     async with world.running_hub():
         machine = await world.add_machine(prod, "m1")
         await world.eventually(lambda: world.has_hook(machine))
@@ -90,7 +88,7 @@ async def test_nothing_is_requested_for_a_machine_that_is_paused(world: HubClust
         await world.eventually(lambda: world.is_marked_deleted(prod, machine), seconds=5)
 
 
-async def test_what_was_requested_before_a_pause_stays_requested(world: HubClusters, prod: WorkloadCluster) -> None:
+async def test_request_made_before_a_pause_is_kept(world: HubClusters, prod: WorkloadCluster) -> None:
     async with world.running_hub():
         machine = await world.add_machine(prod, "m1")
         await world.label_machine(machine, maintenance="requested")
@@ -104,7 +102,7 @@ async def test_what_was_requested_before_a_pause_stays_requested(world: HubClust
         await world.eventually(lambda: world.maintenance_label(machine) == "approved", seconds=5)
 
 
-async def test_no_node_hears_of_a_move(world: HubClusters, prod: WorkloadCluster) -> None:
+async def test_clusterctl_move_changes_no_node(world: HubClusters, prod: WorkloadCluster) -> None:
     """`clusterctl move` annotates each Machine before it deletes its copy."""
     async with world.running_hub():
         machines = [await world.add_machine(prod, f"m{number}") for number in range(5)]
@@ -121,7 +119,7 @@ async def test_no_node_hears_of_a_move(world: HubClusters, prod: WorkloadCluster
 
 
 @pytest.mark.parametrize("how", ["wait", "honour"])
-async def test_a_request_is_withdrawn_when_its_machine_vanishes(
+async def test_request_is_withdrawn_when_its_machine_disappears(
     world: HubClusters, prod: WorkloadCluster, how: str
 ) -> None:
     async with world.running_hub(old_approvals=how):
@@ -135,7 +133,7 @@ async def test_a_request_is_withdrawn_when_its_machine_vanishes(
     assert "RequestWithdrawn" in world.event_reasons(prod.api)
 
 
-async def test_a_request_is_withdrawn_though_the_cluster_was_away_when_its_machine_vanished(
+async def test_request_is_withdrawn_although_the_cluster_was_unreachable_when_its_machine_disappeared(
     world: HubClusters, prod: WorkloadCluster
 ) -> None:
     async with world.running_hub():
@@ -144,13 +142,13 @@ async def test_a_request_is_withdrawn_though_the_cluster_was_away_when_its_machi
         await world.eventually(lambda: world.is_maintenance_requested(prod, machine))
         prod.stop_answering()
         await world.eventually(lambda: _connection_state(world, prod) is ConnectionState.UNREACHABLE, seconds=600)
-        await vanish(world, machine)
+        await delete_like_clusterctl_move(world, machine)
         await world.assert_stays(lambda: world.is_maintenance_requested(prod, machine))
         prod.recover()
         await world.eventually(lambda: not requests(world, prod, machine), seconds=120)
 
 
-async def test_a_request_is_withdrawn_whose_machine_vanished_while_no_hub_ran(
+async def test_request_is_withdrawn_when_its_machine_disappeared_while_no_hub_ran(
     world: HubClusters, prod: WorkloadCluster
 ) -> None:
     async with world.running_hub():
@@ -160,28 +158,26 @@ async def test_a_request_is_withdrawn_whose_machine_vanished_while_no_hub_ran(
         await world.eventually(
             lambda: world.is_maintenance_requested(prod, machine) and world.is_maintenance_requested(prod, other)
         )
-    await vanish(world, machine)
+    await delete_like_clusterctl_move(world, machine)
     async with world.running_hub():
         await world.eventually(lambda: not requests(world, prod, machine), seconds=10)
         await world.assert_stays(lambda: world.is_maintenance_requested(prod, other), seconds=10)
 
 
-async def test_while_a_cluster_is_paused_requests_stay_though_no_machine_is_there(
-    world: HubClusters, prod: WorkloadCluster
-) -> None:
+async def test_paused_cluster_keeps_requests_without_their_machine(world: HubClusters, prod: WorkloadCluster) -> None:
     """Its Machines may be in another management cluster already, where a hub has requested this."""
     async with world.running_hub():
         machine, _ = [await world.add_machine(prod, name) for name in ("m1", "m2")]
         await world.label_machine(machine, maintenance="requested")
         await world.eventually(lambda: world.is_maintenance_requested(prod, machine))
     await pause(world, prod)
-    await vanish(world, machine)
+    await delete_like_clusterctl_move(world, machine)
     async with world.running_hub():
         await world.eventually(lambda: _connection_state(world, prod) is ConnectionState.CONNECTED)
         await world.assert_stays(lambda: world.is_maintenance_requested(prod, machine))
 
 
-async def test_a_request_of_the_machine_that_has_the_node_now_stays(world: HubClusters, prod: WorkloadCluster) -> None:
+async def test_request_of_the_current_machine_of_a_node_is_kept(world: HubClusters, prod: WorkloadCluster) -> None:
     """While a cluster is moved, the hub of its new management cluster may have requested something already."""
     async with world.running_hub():
         machine = await world.add_machine(prod, "m1")
@@ -191,11 +187,11 @@ async def test_a_request_of_the_machine_that_has_the_node_now_stays(world: HubCl
         change = {"metadata": {"annotations": {MAINTENANCE_REQUEST: note}}}
         await pause(world, prod)
         await prod.client.patch(NODES, "n-m1", merge_patch(change))
-        await vanish(world, machine)
+        await delete_like_clusterctl_move(world, machine)
         await world.assert_stays(lambda: world.is_maintenance_requested(prod, machine))
 
 
-async def test_a_kubeconfig_that_makes_no_sense_is_taken_up_as_soon_as_it_is_repaired(
+async def test_invalid_kubeconfig_is_reloaded_as_soon_as_it_is_repaired(
     world: HubClusters, prod: WorkloadCluster
 ) -> None:
     secret, namespace = prod.key.kubeconfig_secret, prod.key.namespace
@@ -208,9 +204,7 @@ async def test_a_kubeconfig_that_makes_no_sense_is_taken_up_as_soon_as_it_is_rep
         await world.eventually(lambda: world.has_hook(machine), seconds=2)
 
 
-async def test_a_kubeconfig_that_is_missing_is_taken_up_as_soon_as_it_is_there(
-    world: HubClusters, prod: WorkloadCluster
-) -> None:
+async def test_missing_kubeconfig_is_loaded_as_soon_as_it_is_created(world: HubClusters, prod: WorkloadCluster) -> None:
     await world.admin.delete(SECRETS, prod.key.kubeconfig_secret, namespace=prod.key.namespace)
     async with world.running_hub():
         machine = await world.add_machine(prod, "m1")
@@ -219,20 +213,22 @@ async def test_a_kubeconfig_that_is_missing_is_taken_up_as_soon_as_it_is_there(
         await world.eventually(lambda: world.has_hook(machine), seconds=2)
 
 
-async def test_a_secret_is_watched_only_while_it_cannot_be_used(world: HubClusters, prod: WorkloadCluster) -> None:
+async def test_kubeconfig_secret_is_watched_only_while_it_is_unusable(
+    world: HubClusters, prod: WorkloadCluster
+) -> None:
     """Hundreds of clusters must not cost hundreds of watches."""
-    asked: list[str] = []
+    requested: list[str] = []
     world.wrap_transport = lambda key, transport: (
-        _RecordingTransport(transport, asked) if key == "management" else transport
+        _RecordingTransport(transport, requested) if key == "management" else transport
     )
     async with world.running_hub():
         machine = await world.add_machine(prod, "m1")
         await world.eventually(lambda: world.has_hook(machine))
         await world.assert_stays(lambda: True, seconds=1200)
-    assert not any("secrets" in request and "watch" in request for request in asked)
+    assert not any("secrets" in request and "watch" in request for request in requested)
 
 
-async def test_a_first_request_is_made_at_once_on_a_node_under_constant_writes(
+async def test_first_request_succeeds_at_once_on_a_node_under_constant_writes(
     world: HubClusters, prod: WorkloadCluster
 ) -> None:
     async def write(metadata: RawObject) -> None:
@@ -249,7 +245,7 @@ async def test_a_first_request_is_made_at_once_on_a_node_under_constant_writes(
     assert writes.left == 0
 
 
-async def test_an_approval_is_passed_on_at_once_to_a_machine_under_constant_writes(
+async def test_approval_is_passed_on_at_once_to_a_machine_under_constant_writes(
     world: HubClusters, prod: WorkloadCluster
 ) -> None:
     async def write(metadata: RawObject) -> None:
@@ -267,7 +263,9 @@ async def test_an_approval_is_passed_on_at_once_to_a_machine_under_constant_writ
     assert writes.left == 0
 
 
-async def test_a_hub_that_may_not_list_clusters_begins_without_them(world: HubClusters, prod: WorkloadCluster) -> None:
+async def test_hub_without_permission_to_list_clusters_starts_without_them(
+    world: HubClusters, prod: WorkloadCluster
+) -> None:
     """The roles of the runtime-extension-maintenance-controller do not grant it."""
     machine = await world.add_machine(prod, "m1")
     world.wrap_transport = lambda key, transport: _ForbidsClusters(transport) if key == "management" else transport
@@ -298,14 +296,14 @@ class _PassThroughTransport:
 
 
 class _RecordingTransport(_PassThroughTransport):
-    """Notes down what is asked for."""
+    """Records the opened watches."""
 
-    def __init__(self, transport: Transport, asked: list[str]) -> None:
+    def __init__(self, transport: Transport, requested: list[str]) -> None:
         super().__init__(transport)
-        self._asked = asked
+        self._requested = requested
 
     def stream(self, request: Request) -> AbstractAsyncContextManager[Stream]:
-        self._asked.append(f"{request.path} watch")
+        self._requested.append(f"{request.path} watch")
         return super().stream(request)
 
 
@@ -340,7 +338,7 @@ class _RefusedWatch:
 
 
 class _ConcurrentWriter:
-    """Somebody writes to an object just before each of the hub's first patches arrives, and watches tell of it late."""
+    """Changes an object just before each of the hub's first patches, and delays watch events."""
 
     def __init__(self, clock: Clock, path: str, write: Callable[[RawObject], Awaitable[object]], *, times: int) -> None:
         self.left = 0
@@ -377,7 +375,7 @@ class _WritingTransport(_PassThroughTransport):
 
 
 class _LateWatch:
-    """A watch that is a second late while somebody writes."""
+    """A watch that is a second late during concurrent writes."""
 
     def __init__(self, stream: Stream, writes: _ConcurrentWriter) -> None:
         self.status, self.headers = stream.status, stream.headers

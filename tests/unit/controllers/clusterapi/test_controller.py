@@ -1,6 +1,6 @@
 """The acceptance cases of the runtime-extension-maintenance-controller, by their numbers in its specification.
 
-Where the hub does better than that, both are tried: as it is by default, and with the setting by which it is as before.
+Where the default differs, both are tested: the default, and the setting that keeps the old behaviour.
 """
 
 from datetime import timedelta
@@ -28,7 +28,7 @@ async def prod(world: HubClusters) -> WorkloadCluster:
     return await world.add_cluster("team-a", "prod")
 
 
-async def test_1_and_2_a_node_that_nobody_manages_is_left_alone(world: HubClusters, prod: WorkloadCluster) -> None:
+async def test_1_and_2_unmanaged_node_is_left_alone(world: HubClusters, prod: WorkloadCluster) -> None:
     async with world.running_hub():
         machine = await world.add_machine(prod, "m1", managed=False)
         await world.assert_stays(lambda: world.hook_annotation(machine) is None, seconds=5)
@@ -36,7 +36,7 @@ async def test_1_and_2_a_node_that_nobody_manages_is_left_alone(world: HubCluste
         await world.assert_stays(lambda: not world.is_marked_deleted(prod, machine), seconds=5)
 
 
-async def test_3_4_and_5_a_deletion_is_held_until_it_is_approved(world: HubClusters, prod: WorkloadCluster) -> None:
+async def test_3_4_and_5_deletion_is_held_until_it_is_approved(world: HubClusters, prod: WorkloadCluster) -> None:
     async with world.running_hub():
         machine = await world.add_machine(prod, "m1", managed=False)
         await world.label_node(prod, machine, managed="operational")
@@ -52,7 +52,7 @@ async def test_3_4_and_5_a_deletion_is_held_until_it_is_approved(world: HubClust
     assert world.event_reasons(prod.api) == ["DeletionRequested"]
 
 
-async def test_5_and_11_as_before_the_hook_goes_with_an_approval_and_comes_back_without(
+async def test_5_and_11_with_honour_the_hook_is_removed_by_an_approval_and_restored_without(
     world: HubClusters, prod: WorkloadCluster
 ) -> None:
     async with world.running_hub(old_approvals=LIKE_PREDECESSOR):
@@ -69,7 +69,7 @@ async def test_5_and_11_as_before_the_hook_goes_with_an_approval_and_comes_back_
     assert not set(world.node_of(prod, machine)["metadata"].get("annotations", {}))
 
 
-async def test_6_and_12_who_opts_out_is_let_go(world: HubClusters, prod: WorkloadCluster) -> None:
+async def test_6_and_12_opting_out_releases_the_machine(world: HubClusters, prod: WorkloadCluster) -> None:
     async with world.running_hub():
         machine = await world.add_machine(prod, "m1")
         other = await world.add_machine(prod, "m2")
@@ -84,7 +84,7 @@ async def test_6_and_12_who_opts_out_is_let_go(world: HubClusters, prod: Workloa
     assert prod.open_connections == 0
 
 
-async def test_7_8_and_9_maintenance_is_asked_for_approved_and_ended(world: HubClusters, prod: WorkloadCluster) -> None:
+async def test_7_8_and_9_maintenance_is_requested_approved_and_ended(world: HubClusters, prod: WorkloadCluster) -> None:
     async with world.running_hub():
         machine = await world.add_machine(prod, "m1")
         await world.label_machine(machine, maintenance="requested")
@@ -100,14 +100,14 @@ async def test_7_8_and_9_maintenance_is_asked_for_approved_and_ended(world: HubC
     assert world.event_reasons() == ["MaintenanceRequested", "MaintenanceApproved"]
 
 
-async def test_10_any_value_says_that_a_node_is_managed(world: HubClusters, prod: WorkloadCluster) -> None:
+async def test_10_any_label_value_marks_a_node_as_managed(world: HubClusters, prod: WorkloadCluster) -> None:
     async with world.running_hub():
         machine = await world.add_machine(prod, "m1", managed=False)
         await world.label_node(prod, machine, managed="whatever")
         await world.eventually(lambda: world.has_hook(machine))
 
 
-async def test_13_and_25_another_token_is_taken_up_within_seconds(world: HubClusters, prod: WorkloadCluster) -> None:
+async def test_13_and_25_rotated_token_is_used_within_seconds(world: HubClusters, prod: WorkloadCluster) -> None:
     async with world.running_hub():
         machine = await world.add_machine(prod, "m1")
         await world.eventually(lambda: world.has_hook(machine))
@@ -134,16 +134,14 @@ async def test_a_new_kubeconfig_is_used_before_the_old_one_fails(world: HubClust
         assert prod.hub_transports != [old]
 
 
-async def test_17_only_the_exact_value_enables(world: HubClusters, prod: WorkloadCluster) -> None:
+async def test_17_only_the_value_true_enables_a_machine(world: HubClusters, prod: WorkloadCluster) -> None:
     async with world.running_hub():
         for number, value in enumerate(("True", "1", "yes", "")):
             machine = await world.add_machine(prod, f"m{number}", enabled=value)
             await world.assert_stays(lambda machine=machine: world.hook_annotation(machine) is None, seconds=2)  # type: ignore[misc]  # a default
 
 
-async def test_18_without_the_maintenance_controller_all_is_taken_off(
-    world: HubClusters, prod: WorkloadCluster
-) -> None:
+async def test_18_unmanaged_node_loses_hook_and_requests(world: HubClusters, prod: WorkloadCluster) -> None:
     async with world.running_hub():
         machine = await world.add_machine(prod, "m1")
         await world.label_machine(machine, maintenance="requested")
@@ -157,7 +155,7 @@ async def test_18_without_the_maintenance_controller_all_is_taken_off(
         assert not world.is_maintenance_requested(prod, machine)
 
 
-async def test_19_foreign_hooks_are_never_touched(world: HubClusters, prod: WorkloadCluster) -> None:
+async def test_19_hooks_of_others_are_kept(world: HubClusters, prod: WorkloadCluster) -> None:
     other = "pre-drain.delete.hook.machine.cluster.x-k8s.io/other"
     async with world.running_hub():
         machine = await world.add_machine(prod, "m1")
@@ -170,7 +168,7 @@ async def test_19_foreign_hooks_are_never_touched(world: HubClusters, prod: Work
         assert world.annotations(machine)[other] == "me"
 
 
-async def test_20_what_a_kubelet_writes_meanwhile_stays(world: HubClusters, prod: WorkloadCluster) -> None:
+async def test_20_concurrent_kubelet_labels_are_kept(world: HubClusters, prod: WorkloadCluster) -> None:
     async with world.running_hub():
         machine = await world.add_machine(prod, "m1")
         await world.eventually(lambda: world.has_hook(machine))
@@ -189,9 +187,7 @@ async def test_21_a_machine_without_a_node_is_not_patched(world: HubClusters, pr
     assert world.hub_write_count(world.api, "machines") == 0
 
 
-async def test_22_a_node_that_cannot_be_patched_keeps_its_machine_held(
-    world: HubClusters, prod: WorkloadCluster
-) -> None:
+async def test_22_machine_is_held_while_its_node_cannot_be_patched(world: HubClusters, prod: WorkloadCluster) -> None:
     async with world.running_hub():
         machine = await world.add_machine(prod, "m1")
         await world.label_machine(machine, maintenance="requested")
@@ -206,7 +202,7 @@ async def test_22_a_node_that_cannot_be_patched_keeps_its_machine_held(
         assert not world.is_maintenance_requested(prod, machine)
 
 
-async def test_23_as_before_a_second_request_is_approved_by_the_same_label(
+async def test_23_with_honour_a_second_request_is_approved_by_the_same_label(
     world: HubClusters, prod: WorkloadCluster
 ) -> None:
     async with world.running_hub(old_approvals=LIKE_PREDECESSOR):
@@ -239,7 +235,7 @@ async def test_23_a_second_request_needs_a_second_approval(world: HubClusters, p
 
 
 @pytest.mark.parametrize("way", ["silent", "away"])
-async def test_24_one_of_twenty_clusters_delays_no_other(world: HubClusters, way: str) -> None:
+async def test_24_one_unreachable_cluster_of_twenty_delays_no_other(world: HubClusters, way: str) -> None:
     sides = [await world.add_cluster("fleet", f"c{number:02}") for number in range(20)]
     held = sides[7]
     if way == "silent":
@@ -265,7 +261,7 @@ async def test_24_one_of_twenty_clusters_delays_no_other(world: HubClusters, way
         assert _connection_state(world, held) is ConnectionState.CONNECTED
 
 
-async def test_24_a_cluster_that_is_slow_is_seen_to_and_delays_no_other(world: HubClusters) -> None:
+async def test_24_slow_cluster_is_reconciled_and_delays_no_other(world: HubClusters) -> None:
     sides = [await world.add_cluster("fleet", f"c{number}") for number in range(5)]
     slow, others = sides[2], [side for side in sides if side is not sides[2]]
     slow.latency = timedelta(seconds=8)
@@ -288,7 +284,7 @@ def _connection_state(world: HubClusters, side: WorkloadCluster) -> ConnectionSt
     return None if status is None else status.connection_state
 
 
-async def test_26_a_secret_that_is_missing_for_a_while_is_waited_for(world: HubClusters, prod: WorkloadCluster) -> None:
+async def test_26_missing_kubeconfig_secret_is_awaited(world: HubClusters, prod: WorkloadCluster) -> None:
     world.api.remove("secrets", "prod-kubeconfig", "team-a")
     async with world.running_hub():
         machine = await world.add_machine(prod, "m1")
@@ -302,7 +298,7 @@ async def test_26_a_secret_that_is_missing_for_a_while_is_waited_for(world: HubC
         assert _connection_state(world, prod) is ConnectionState.CONNECTED
 
 
-async def test_27_clusters_of_the_same_name_work_side_by_side(world: HubClusters) -> None:
+async def test_27_clusters_of_the_same_name_are_independent(world: HubClusters) -> None:
     sides = [await world.add_cluster(namespace, "prod") for namespace in ("a", "b")]
     async with world.running_hub():
         machines = [await world.add_machine(side, "m1") for side in sides]
@@ -315,7 +311,7 @@ async def test_27_clusters_of_the_same_name_work_side_by_side(world: HubClusters
         assert not world.is_marked_deleted(sides[0], machines[0])
 
 
-async def test_28_a_hundred_clusters_that_come_and_go_leave_nothing_behind(world: HubClusters) -> None:
+async def test_28_a_hundred_deleted_clusters_leave_no_state_behind(world: HubClusters) -> None:
     async with world.running_hub() as hub:
         for number in range(100):
             side = await world.add_cluster("fleet", f"c{number}")
@@ -330,7 +326,7 @@ async def test_28_a_hundred_clusters_that_come_and_go_leave_nothing_behind(world
         assert not vars(hub)["_machines_to_manage"]
 
 
-async def test_30_a_management_cluster_may_serve_v1beta1_only(clock: Clock) -> None:
+async def test_30_management_cluster_may_serve_v1beta1_only(clock: Clock) -> None:
     world = await HubClusters(clock, versions=("v1beta1",)).install_crds()
     prod = await world.add_cluster("team-a", "prod")
     async with world.running_hub():
@@ -342,9 +338,7 @@ async def test_30_a_management_cluster_may_serve_v1beta1_only(clock: Clock) -> N
         await world.eventually(lambda: world.hook_annotation(machine) is None)
 
 
-async def test_31_an_approval_that_is_older_than_the_deletion_does_not_count(
-    world: HubClusters, prod: WorkloadCluster
-) -> None:
+async def test_31_approval_older_than_the_deletion_does_not_count(world: HubClusters, prod: WorkloadCluster) -> None:
     async with world.running_hub():
         machine = await world.add_machine(prod, "m1")
         await world.eventually(lambda: world.has_hook(machine))
@@ -360,7 +354,7 @@ async def test_31_an_approval_that_is_older_than_the_deletion_does_not_count(
         await world.eventually(lambda: world.hook_annotation(machine) is None)
 
 
-async def test_31_an_old_approval_can_be_cleared_by_the_hub(world: HubClusters, prod: WorkloadCluster) -> None:
+async def test_31_with_clear_the_hub_removes_an_old_approval(world: HubClusters, prod: WorkloadCluster) -> None:
     async with world.running_hub(old_approvals=OldApprovals.CLEAR):
         machine = await world.add_machine(prod, "m1")
         await world.eventually(lambda: world.has_hook(machine))
@@ -373,7 +367,9 @@ async def test_31_an_old_approval_can_be_cleared_by_the_hub(world: HubClusters, 
         await world.eventually(lambda: world.hook_annotation(machine) is None)
 
 
-async def test_32_a_deletion_is_not_held_longer_than_the_limit(world: HubClusters, prod: WorkloadCluster) -> None:
+async def test_32_deletion_is_held_no_longer_than_the_approval_timeout(
+    world: HubClusters, prod: WorkloadCluster
+) -> None:
     async with world.running_hub(approval_timeout=timedelta(hours=2)):
         machine = await world.add_machine(prod, "m1")
         await world.eventually(lambda: world.has_hook(machine))
@@ -390,10 +386,10 @@ async def test_32_a_deletion_is_not_held_longer_than_the_limit(world: HubCluster
     assert noted["message"] == "the deletion of node n-m1 was not approved within 2h: it is no longer held"
 
 
-# What was wrong there
+# Fixed defects of the predecessor
 
 
-async def test_a_cluster_that_is_deleted_holds_no_machine(world: HubClusters, prod: WorkloadCluster) -> None:
+async def test_deleted_cluster_holds_no_machine(world: HubClusters, prod: WorkloadCluster) -> None:
     async with world.running_hub():
         machine = await world.add_machine(prod, "m1")
         await world.eventually(lambda: world.has_hook(machine))
@@ -405,9 +401,7 @@ async def test_a_cluster_that_is_deleted_holds_no_machine(world: HubClusters, pr
     assert world.event_reasons()[-1] == "ClusterDeleted"
 
 
-async def test_a_cluster_that_stays_away_holds_no_machine_beyond_the_limit(
-    world: HubClusters, prod: WorkloadCluster
-) -> None:
+async def test_unreachable_cluster_holds_no_machine_beyond_the_limit(world: HubClusters, prod: WorkloadCluster) -> None:
     async with world.running_hub(unreachable_after=timedelta(minutes=30)):
         machine = await world.add_machine(prod, "m1")
         await world.eventually(lambda: world.has_hook(machine))
@@ -420,7 +414,7 @@ async def test_a_cluster_that_stays_away_holds_no_machine_beyond_the_limit(
     assert "ClusterUnreachable" in world.event_reasons()
 
 
-async def test_without_a_limit_a_cluster_that_stays_away_holds_its_machines(
+async def test_unreachable_cluster_holds_its_machines_without_a_limit(
     world: HubClusters, prod: WorkloadCluster
 ) -> None:
     async with world.running_hub():
@@ -433,7 +427,7 @@ async def test_without_a_limit_a_cluster_that_stays_away_holds_its_machines(
         await world.eventually(lambda: world.is_marked_deleted(prod, machine), seconds=90)
 
 
-async def test_a_machine_whose_node_never_joined_may_go(world: HubClusters, prod: WorkloadCluster) -> None:
+async def test_machine_whose_node_never_joined_is_released(world: HubClusters, prod: WorkloadCluster) -> None:
     async with world.running_hub():
         machine = await world.add_machine(prod, "m1", has_node=False)
         await world.patch_machine(
@@ -444,7 +438,7 @@ async def test_a_machine_whose_node_never_joined_may_go(world: HubClusters, prod
         await world.eventually(lambda: world.hook_annotation(machine) is None)
 
 
-async def test_a_machine_whose_node_is_gone_may_go(world: HubClusters, prod: WorkloadCluster) -> None:
+async def test_machine_whose_node_was_deleted_is_released(world: HubClusters, prod: WorkloadCluster) -> None:
     async with world.running_hub():
         machine = await world.add_machine(prod, "m1")
         await world.eventually(lambda: world.has_hook(machine))
@@ -454,7 +448,7 @@ async def test_a_machine_whose_node_is_gone_may_go(world: HubClusters, prod: Wor
         await world.eventually(lambda: world.hook_annotation(machine) is None)
 
 
-async def test_who_opts_out_of_a_cluster_that_is_away_is_let_go_and_cleaned_up_later(
+async def test_opting_out_of_an_unreachable_cluster_releases_the_machine_and_cleans_up_later(
     world: HubClusters, prod: WorkloadCluster
 ) -> None:
     async with world.running_hub():
@@ -470,7 +464,7 @@ async def test_who_opts_out_of_a_cluster_that_is_away_is_let_go_and_cleaned_up_l
         await world.eventually(lambda: prod.open_connections, becomes=0)
 
 
-async def test_who_opted_out_while_no_hub_ran_is_cleaned_up(world: HubClusters, prod: WorkloadCluster) -> None:
+async def test_machine_that_opted_out_while_no_hub_ran_is_cleaned_up(world: HubClusters, prod: WorkloadCluster) -> None:
     async with world.running_hub():
         machine = await world.add_machine(prod, "m1")
         await world.label_machine(machine, maintenance="requested")
@@ -482,9 +476,7 @@ async def test_who_opted_out_while_no_hub_ran_is_cleaned_up(world: HubClusters, 
         await world.eventually(lambda: prod.open_connections, becomes=0)
 
 
-async def test_nothing_is_written_and_hardly_anything_asked_where_nothing_changes(
-    world: HubClusters, prod: WorkloadCluster
-) -> None:
+async def test_idle_hub_writes_nothing(world: HubClusters, prod: WorkloadCluster) -> None:
     async with world.running_hub():
         machine = await world.add_machine(prod, "m1")
         bystander = await world.add_machine(prod, "m2", enabled=None)
@@ -498,7 +490,7 @@ async def test_nothing_is_written_and_hardly_anything_asked_where_nothing_change
         assert (world.api.revision - before[0], prod.api.revision - before[1]) == (10, 0)
 
 
-async def test_a_node_that_no_machine_became_is_nobodys_business(
+async def test_node_without_a_machine_is_ignored(
     world: HubClusters, prod: WorkloadCluster, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with world.running_hub():
@@ -511,9 +503,7 @@ async def test_a_node_that_no_machine_became_is_nobodys_business(
     assert len(prod.api.get("nodes", "stray")["metadata"]["labels"]) == 2
 
 
-async def test_a_cluster_restored_under_the_same_name_is_connected_to(
-    world: HubClusters, prod: WorkloadCluster
-) -> None:
+async def test_cluster_restored_under_the_same_name_is_connected(world: HubClusters, prod: WorkloadCluster) -> None:
     async with world.running_hub():
         machine = await world.add_machine(prod, "m1")
         await world.eventually(lambda: world.has_hook(machine))
@@ -530,7 +520,7 @@ async def test_a_cluster_restored_under_the_same_name_is_connected_to(
         assert (prod.open_connections, again.open_connections) == (0, 1)
 
 
-async def test_what_a_kubeconfig_lacks_is_said(world: HubClusters, prod: WorkloadCluster) -> None:
+async def test_kubeconfig_problem_is_reported_in_the_cluster_status(world: HubClusters, prod: WorkloadCluster) -> None:
     await world.admin.patch(
         world.clusters, "prod", merge_patch({"metadata": {"labels": {"x": "y"}}}), namespace="team-a"
     )
@@ -544,9 +534,7 @@ async def test_what_a_kubeconfig_lacks_is_said(world: HubClusters, prod: Workloa
         assert status.reason == "Secret team-a/prod-kubeconfig: value: expected a kubeconfig, found nothing"
 
 
-async def test_a_request_that_was_made_by_the_controller_before_us_goes_on(
-    world: HubClusters, prod: WorkloadCluster
-) -> None:
+async def test_request_of_the_previous_controller_is_continued(world: HubClusters, prod: WorkloadCluster) -> None:
     machine = await world.add_machine(prod, "m1")
     await world.patch_machine(
         machine, metadata={"annotations": {PRE_DRAIN_HOOK: "runtime-extension-maintenance-controller"}}

@@ -1,4 +1,4 @@
-"""The hub is stopped at each of its writes, in whichever cluster, and its successor brings all to the same end."""
+"""The hub crashes at each of its writes, in any cluster, and its successor reaches the same end state."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -24,12 +24,12 @@ class CrashPoint:
     """At which write the hub dies, from 1 on; 0: at none."""
 
     number: int = 0
-    before: bool = False  # the write is never sent; otherwise it takes effect, and no answer is heard
+    before: bool = False  # the write is not sent; otherwise it takes effect and its response is lost
     sent: int = 0
     dies: asyncio.Event = field(default_factory=asyncio.Event)
 
     def wrap_transport(self, _: str, transport: Transport) -> Transport:
-        """Return a way to a cluster on which it may die."""
+        """Return a transport at which the hub may crash."""
         return _CrashingTransport(transport, self)
 
 
@@ -60,7 +60,7 @@ class _CrashingTransport:
 
 @asynccontextmanager
 async def restarting_hubs(world: HubClusters, crash_point: CrashPoint, **settings: Any) -> AsyncIterator[None]:
-    """Have a hub run while the context lasts, and a successor should it die."""
+    """Run a hub while the context lasts, and restart it after each crash."""
 
     async def keep() -> None:
         while True:
@@ -79,7 +79,7 @@ async def restarting_hubs(world: HubClusters, crash_point: CrashPoint, **setting
 
 
 async def full_lifecycle(crash_point: CrashPoint, settings: dict[str, Any]) -> list[Any]:
-    """Maintain one Machine twice, delete another, let the last opt out; return what all comes to."""
+    """Maintain one Machine twice, delete another, opt the last one out; return the end state."""
     world = await HubClusters(VirtualClock()).install_crds()
     prod, other = await world.add_cluster("a", "prod"), await world.add_cluster("b", "prod")
     async with restarting_hubs(world, crash_point, **settings):
@@ -116,7 +116,7 @@ async def maintain(world: HubClusters, side: WorkloadCluster, machine: str) -> N
 
 
 def state_of(world: HubClusters, side: WorkloadCluster, machine: str) -> Any:
-    """Return what is on a Machine and its node; not when it was asked for."""
+    """Return labels and annotations of a Machine and its node, without request times."""
     on_machine, on_node = world.machine(machine)["metadata"], world.node_of(side, machine)["metadata"]
     return (
         on_machine.get("labels"),
@@ -127,20 +127,20 @@ def state_of(world: HubClusters, side: WorkloadCluster, machine: str) -> Any:
 
 
 @pytest.mark.parametrize("old_approvals", OldApprovals)
-def test_a_crash_at_any_write_changes_nothing(old_approvals: OldApprovals) -> None:
+def test_crash_at_any_write_changes_nothing(old_approvals: OldApprovals) -> None:
     settings = {"old_approvals": old_approvals}
-    calm = CrashPoint()
-    expected = run_virtual(full_lifecycle(calm, settings))
-    assert calm.sent >= 12
-    crashes = [(number, before) for number in range(1, calm.sent + 1) for before in (True, False)]
+    undisturbed = CrashPoint()
+    expected = run_virtual(full_lifecycle(undisturbed, settings))
+    assert undisturbed.sent >= 12
+    crashes = [(number, before) for number in range(1, undisturbed.sent + 1) for before in (True, False)]
     for number, before in CRASH_SAMPLING.select(crashes):
-        fate = CrashPoint(number, before)
-        found = run_virtual(full_lifecycle(fate, settings))
-        assert found == expected, f"a crash {'before' if before else 'after'} write {number} of {calm.sent}"
-        assert fate.sent >= number
+        crash_point = CrashPoint(number, before)
+        found = run_virtual(full_lifecycle(crash_point, settings))
+        assert found == expected, f"a crash {'before' if before else 'after'} write {number} of {undisturbed.sent}"
+        assert crash_point.sent >= number
 
 
-async def test_two_hubs_that_both_believe_to_lead_do_no_harm() -> None:
+async def test_two_hubs_that_both_believe_they_lead_do_no_harm() -> None:
     world = await HubClusters(VirtualClock()).install_crds()
     prod = await world.add_cluster("a", "prod")
     async with world.running_hub(), world.running_hub():

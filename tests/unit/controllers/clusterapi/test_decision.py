@@ -1,4 +1,4 @@
-"""What should be on a Machine and its node, by table, and by random stories against a model."""
+"""Labels and annotations of a Machine and its node, by table and by random sequences against a model."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -61,14 +61,14 @@ OURS = {
 def a_machine(
     *,
     enabled: str | None = "true",
-    wish: str | None = None,
+    maintenance: str | None = None,
     leaving: datetime | None = None,
     node: str = "n1",
     hook: bool = False,
     uid: str = "u1",
     **annotations: str,
 ) -> Machine:
-    labels = {ENABLED: enabled, MAINTENANCE: wish}
+    labels = {ENABLED: enabled, MAINTENANCE: maintenance}
     return Machine(
         metadata=ObjectMeta(
             name="m1",
@@ -110,7 +110,7 @@ def applied(change: MetadataChange, to: Object) -> Any:
     )
 
 
-# As before: the four rules of the runtime-extension-maintenance-controller
+# The four rules of the runtime-extension-maintenance-controller
 
 
 @dataclass(frozen=True)
@@ -120,7 +120,7 @@ class Expected:
     hook: bool
     deleted: bool
     maintained: bool
-    wish: str | None
+    maintenance: str | None
 
 
 def expected_by_specification(machine: Machine, node: Node) -> Expected:
@@ -131,22 +131,28 @@ def expected_by_specification(machine: Machine, node: Node) -> Expected:
         hook=coupled and labels.get(APPROVE_DELETION) != "true",
         deleted=coupled and machine.metadata.deletion_timestamp is not None,
         maintained=coupled and (requested or approved),
-        wish="approved" if coupled and requested and labels.get(APPROVE_MAINTENANCE) == "true" else state,
+        maintenance="approved" if coupled and requested and labels.get(APPROVE_MAINTENANCE) == "true" else state,
     )
 
 
 @given(
     enabled=st.sampled_from([None, "true", "True", "1", ""]),
-    wish=st.sampled_from([None, "requested", "approved", "Requested", "x"]),
+    maintenance=st.sampled_from([None, "requested", "approved", "Requested", "x"]),
     leaving=st.sampled_from([None, NOW]),
     hook=st.booleans(),
     managed=st.booleans(),
     there=st.sets(st.sampled_from([APPROVE_DELETION, APPROVE_MAINTENANCE, MACHINE_DELETED, MACHINE_MAINTENANCE])),
 )
-def test_as_before_it_is_by_the_book(
-    *, enabled: str | None, wish: str | None, leaving: datetime | None, hook: bool, managed: bool, there: set[str]
+def test_with_honour_decisions_match_the_specification(
+    *,
+    enabled: str | None,
+    maintenance: str | None,
+    leaving: datetime | None,
+    hook: bool,
+    managed: bool,
+    there: set[str],
 ) -> None:
-    machine = a_machine(enabled=enabled, wish=wish, leaving=leaving, hook=hook)
+    machine = a_machine(enabled=enabled, maintenance=maintenance, leaving=leaving, hook=hook)
     node = a_node(*there, managed=managed)
     outcome = decide_for(machine, node, settings=LIKE_PREDECESSOR)
     after, on_node = applied(outcome.machine, machine), applied(outcome.node, node)
@@ -154,7 +160,7 @@ def test_as_before_it_is_by_the_book(
         hook=after.metadata.annotations.get(PRE_DRAIN_HOOK) == PRE_DRAIN_HOOK_OWNER,
         deleted=on_node.metadata.labels.get(MACHINE_DELETED) == "true",
         maintained=on_node.metadata.labels.get(MACHINE_MAINTENANCE) == "true",
-        wish=after.metadata.labels.get(MAINTENANCE),
+        maintenance=after.metadata.labels.get(MAINTENANCE),
     )
     assert found == expected_by_specification(machine, node)
     assert (PRE_DRAIN_HOOK in after.metadata.annotations) is found.hook
@@ -167,7 +173,7 @@ def test_as_before_it_is_by_the_book(
 
 @given(
     enabled=st.sampled_from([None, "true"]),
-    wish=st.sampled_from([None, "requested", "approved"]),
+    maintenance=st.sampled_from([None, "requested", "approved"]),
     leaving=st.sampled_from([None, NOW, NOW - timedelta(days=1)]),
     hook=st.booleans(),
     managed=st.booleans(),
@@ -194,10 +200,10 @@ def test_as_before_it_is_by_the_book(
     barred=st.sampled_from(["", "2 of 2 clusters are in maintenance"]),
     is_cluster_leaving=st.booleans(),
 )
-def test_it_comes_to_rest_and_touches_only_what_is_ours(  # noqa: PLR0913 - all that may be so
+def test_decision_settles_and_changes_only_own_labels_and_annotations(  # noqa: PLR0913 - all that may be so
     *,
     enabled: str | None,
-    wish: str | None,
+    maintenance: str | None,
     leaving: datetime | None,
     hook: bool,
     managed: bool,
@@ -209,7 +215,7 @@ def test_it_comes_to_rest_and_touches_only_what_is_ours(  # noqa: PLR0913 - all 
     is_cluster_leaving: bool,
 ) -> None:
     observation = Observation(
-        machine=a_machine(enabled=enabled, wish=wish, leaving=leaving, hook=hook),
+        machine=a_machine(enabled=enabled, maintenance=maintenance, leaving=leaving, hook=hook),
         node=a_node(*there, managed=managed, annotations=notes) if known == "node" else None,
         now=NOW,
         is_node_known=known in ("node", "gone"),
@@ -237,12 +243,12 @@ def test_it_comes_to_rest_and_touches_only_what_is_ours(  # noqa: PLR0913 - all 
     assert not has_hook or enabled or known == "connecting"
 
 
-# An approval is for what was asked
+# Approvals count only for their request
 
 
 @dataclass
 class Story:
-    """A Machine and its node; the hub looks at times, and sometimes dies between its two writes."""
+    """A Machine and its node, with a hub that sometimes crashes between its two writes."""
 
     machine: Machine = field(default_factory=lambda: a_machine(hook=True))
     node: Node = field(default_factory=a_node)
@@ -250,7 +256,7 @@ class Story:
     answered: set[RequestType] = field(default_factory=set)  # what was approved since it was asked for
 
     def person(self, what: str) -> None:
-        """Do what owners of Machines do."""
+        """Request or withdraw maintenance, or delete the Machine."""
         match what:
             case "request":
                 self._set_maintenance_label(REQUESTED)
@@ -267,15 +273,15 @@ class Story:
         """Set or remove an approval, whatever was asked."""
         why = RequestType.DELETION if label == APPROVE_DELETION else RequestType.MAINTENANCE
         rises = there and label not in self.node.metadata.labels
-        asked_by = MACHINE_DELETED if why is RequestType.DELETION else MACHINE_MAINTENANCE
-        if rises and asked_by in self.node.metadata.labels:
+        request_label = MACHINE_DELETED if why is RequestType.DELETION else MACHINE_MAINTENANCE
+        if rises and request_label in self.node.metadata.labels:
             self.answered.add(why)
         if not there:
             self.answered.discard(why)
         self.node = applied(MetadataChange(labels={label: "true" if there else None}), self.node)
 
     def reconcile(self, *, dies: bool) -> None:
-        """Do what the hub does; if it `dies`, only what it does first."""
+        """Reconcile; if the hub `dies`, apply only the change of the node."""
         outcome = decide(Observation(machine=self.machine, node=self.node, now=self.now))
         held, state = PRE_DRAIN_HOOK in self.machine.metadata.annotations, self.machine.metadata.labels.get(MAINTENANCE)
         node = applied(outcome.node, self.node)
@@ -304,7 +310,7 @@ OF_MAINTENANCE = st.one_of(
 OF_DELETION = st.one_of(st.just("delete"), st.tuples(st.just(APPROVE_DELETION), st.booleans()), RECONCILES)
 
 
-def play(steps: list[Any]) -> Story:
+def run_story(steps: list[Any]) -> Story:
     """Return a story to its end."""
     story = Story()
     for step in steps:
@@ -320,20 +326,20 @@ def play(steps: list[Any]) -> Story:
 
 
 @given(st.one_of(st.lists(OF_MAINTENANCE, max_size=40), st.lists(OF_DELETION, max_size=20)))
-def test_no_approval_counts_for_what_it_was_not_given_for(steps: list[Any]) -> None:
-    play(steps)
+def test_approval_counts_only_for_the_request_it_was_given_for(steps: list[Any]) -> None:
+    run_story(steps)
 
 
 @given(st.lists(st.one_of(OF_DELETION, OF_MAINTENANCE), max_size=20), st.booleans())
-def test_a_profile_that_does_its_part_brings_everything_to_its_end(steps: list[Any], is_deleted: bool) -> None:  # noqa: FBT001 - drawn
-    story = play(steps)
+def test_cooperating_profile_completes_every_request(steps: list[Any], is_deleted: bool) -> None:  # noqa: FBT001 - drawn
+    story = run_story(steps)
     story.person("delete" if is_deleted else "request")
     for _ in range(12):
         story.now += timedelta(seconds=1)
         story.reconcile(dies=False)
         labels = story.node.metadata.labels
-        for asked, approval in ((MACHINE_DELETED, APPROVE_DELETION), (MACHINE_MAINTENANCE, APPROVE_MAINTENANCE)):
-            story.profile(approval, there=asked in labels)
+        for requested, approval in ((MACHINE_DELETED, APPROVE_DELETION), (MACHINE_MAINTENANCE, APPROVE_MAINTENANCE)):
+            story.profile(approval, there=requested in labels)
     if is_deleted:
         assert PRE_DRAIN_HOOK not in story.machine.metadata.annotations
     else:
@@ -343,7 +349,7 @@ def test_a_profile_that_does_its_part_brings_everything_to_its_end(steps: list[A
 # One by one
 
 
-def test_a_request_is_bound_to_what_was_seen_of_the_node() -> None:
+def test_request_patch_requires_the_observed_node_version() -> None:
     outcome = decide_for(a_machine(leaving=NOW, hook=True), a_node())
     patch = msgspec.json.decode(outcome.node.to_patch(a_node()).body)
     assert patch["metadata"]["resourceVersion"] == "3"
@@ -352,22 +358,22 @@ def test_a_request_is_bound_to_what_was_seen_of_the_node() -> None:
     assert list(patch["metadata"]["annotations"]) == [DELETION_REQUEST]
 
 
-def test_what_is_taken_off_a_node_rests_on_its_uid_only() -> None:
+def test_withdrawal_patch_requires_only_the_node_uid() -> None:
     node = a_node(MACHINE_MAINTENANCE)
     patch = msgspec.json.decode(decide_for(a_machine(), node).node.to_patch(node).body)
     assert patch == {"metadata": {"uid": "nu", "labels": {MACHINE_MAINTENANCE: None}}}
 
 
-def test_the_hook_goes_and_says_why() -> None:
-    asked = {DELETION_REQUEST: '{"machine":"u1","since":"2026-11-16T11:00:00Z"}'}
+def test_hook_removal_records_its_reason() -> None:
+    requested = {DELETION_REQUEST: '{"machine":"u1","since":"2026-11-16T11:00:00Z"}'}
     machine = a_machine(leaving=NOW, hook=True)
-    outcome = decide_for(machine, a_node(MACHINE_DELETED, APPROVE_DELETION, annotations=asked))
+    outcome = decide_for(machine, a_node(MACHINE_DELETED, APPROVE_DELETION, annotations=requested))
     assert outcome.machine.annotations == {PRE_DRAIN_HOOK: None, DELETION_RELEASED: "DeletionApproved"}
     patch = msgspec.json.decode(outcome.machine.to_patch(machine).body)
     assert patch["metadata"]["resourceVersion"] == "7"
 
 
-def test_a_budget_keeps_what_was_not_asked_for_from_beginning_and_its_time_from_running() -> None:
+def test_budget_refusal_delays_a_new_request_and_its_approval_timeout() -> None:
     limit = ClusterApiSettings(approval_timeout=timedelta(hours=1))
     machine = a_machine(leaving=NOW - timedelta(days=1), hook=True)
     outcome = decide_for(
@@ -380,14 +386,14 @@ def test_a_budget_keeps_what_was_not_asked_for_from_beginning_and_its_time_from_
 
 
 @pytest.mark.parametrize("settings", [ClusterApiSettings(), LIKE_PREDECESSOR])
-def test_time_runs_from_when_the_node_is_asked_not_while_others_are_waited_for(settings: ClusterApiSettings) -> None:
+def test_approval_timeout_starts_with_the_request_on_the_node(settings: ClusterApiSettings) -> None:
     limited = replace(settings, approval_timeout=timedelta(hours=1))
     outcome = decide_for(a_machine(leaving=NOW - timedelta(days=1), hook=True), a_node(), settings=limited)
     assert outcome.is_new_request  # the budget is asked before anything else
     assert not outcome.machine
 
 
-def test_as_before_a_cluster_that_is_deleted_does_not_wait_for_others() -> None:
+def test_with_honour_a_deleted_cluster_does_not_wait_for_the_budget() -> None:
     outcome = decide_for(
         a_machine(leaving=NOW, hook=True),
         a_node(),
@@ -399,14 +405,14 @@ def test_as_before_a_cluster_that_is_deleted_does_not_wait_for_others() -> None:
     assert outcome.machine.annotations[PRE_DRAIN_HOOK] is None
 
 
-def test_a_budget_does_not_touch_what_has_started() -> None:
-    asked = {DELETION_REQUEST: '{"machine":"u1","since":"2026-11-16T11:00:00Z"}'}
-    node = a_node(MACHINE_DELETED, APPROVE_DELETION, annotations=asked)
+def test_budget_refusal_does_not_affect_a_started_request() -> None:
+    requested = {DELETION_REQUEST: '{"machine":"u1","since":"2026-11-16T11:00:00Z"}'}
+    node = a_node(MACHINE_DELETED, APPROVE_DELETION, annotations=requested)
     outcome = decide_for(a_machine(leaving=NOW, hook=True), node, budget_refusal="full")
     assert outcome.machine.annotations[PRE_DRAIN_HOOK] is None
 
 
-def test_drain_rules_are_written_with_the_rest_and_taken_off_with_it() -> None:
+def test_drain_rules_are_written_and_removed_with_the_request() -> None:
     outcome = decide_for(a_machine(hook=True), a_node(), drain_rules="[]")
     assert outcome.node.annotations == {DRAIN_RULES: "[]"}
     ruled = a_node(annotations={DRAIN_RULES: "[]"})
@@ -416,7 +422,7 @@ def test_drain_rules_are_written_with_the_rest_and_taken_off_with_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("seen", "reason"),
+    ("observed", "reason"),
     [
         ({}, "waiting for label {deletion}=true on node n1, which a maintenance profile of its cluster sets"),
         ({"is_cluster_being_deleted": True}, "cluster team-a/prod is being deleted: no approval is needed"),
@@ -432,16 +438,16 @@ def test_drain_rules_are_written_with_the_rest_and_taken_off_with_it() -> None:
         ),
     ],
 )
-def test_every_machine_that_waits_says_what_for(seen: dict[str, Any], reason: str) -> None:
-    there = [seen.pop("there")] if "there" in seen else []
-    node = seen.pop("node", a_node(*there))
-    status = decide_for(a_machine(leaving=NOW, hook=True), node, **seen).statuses[0]
+def test_waiting_machine_states_its_reason(observed: dict[str, Any], reason: str) -> None:
+    there = [observed.pop("there")] if "there" in observed else []
+    node = observed.pop("node", a_node(*there))
+    status = decide_for(a_machine(leaving=NOW, hook=True), node, **observed).statuses[0]
     assert status.reason == reason.format(deletion=APPROVE_DELETION)
     assert status.request_type is RequestType.DELETION
     assert status.since == NOW
 
 
-def test_requests_are_withdrawn_only_from_the_node_that_was_seen() -> None:
+def test_withdrawal_patch_requires_the_observed_node_version() -> None:
     """Another hub, to which the cluster moves, may request something meanwhile."""
     metadata = ObjectMeta(name="n1", uid="u1", resource_version="7", labels={MACHINE_MAINTENANCE: "true"})
     change = withdraw_requests(node := Node(metadata=metadata), is_gone=lambda _: True, is_claimed=False)

@@ -1,4 +1,4 @@
-"""Whatever befalls the hub's way to either cluster, all comes to its end once it stops; and what it may begin."""
+"""The hub completes requests after faults between it and either cluster, within the cluster budget."""
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -23,7 +23,7 @@ async def world(clock: Clock) -> HubClusters:
 
 
 def with_faults(tell: Callable[[Faults], object]) -> InjectFault:
-    return lambda line: (tell(line.faults), None)[1]
+    return lambda transport: (tell(transport.faults), None)[1]
 
 
 FAULTS: dict[str, InjectFault] = {
@@ -32,20 +32,20 @@ FAULTS: dict[str, InjectFault] = {
     "too many requests": with_faults(lambda it: it.fail_before_effect(response=429, times=5)),
     "conflicts": with_faults(lambda it: it.fail_before_effect(method="PATCH", response=409, times=4)),
     "events are repeated": with_faults(lambda it: it.duplicate(times=3)),
-    "the line breaks": lambda line: line.disconnect(),
+    "the line breaks": lambda transport: transport.disconnect(),
 }
 
 
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("where", ["management", "workload"])
-async def test_all_comes_to_its_end_once_faults_stop(world: HubClusters, fault: str, where: str) -> None:
+async def test_requests_complete_after_faults_stop(world: HubClusters, fault: str, where: str) -> None:
     prod = await world.add_cluster("a", "prod")
     async with world.running_hub():
         machine, other = await world.add_machine(prod, "m1"), await world.add_machine(prod, "m2")
         await world.eventually(lambda: world.has_hook(machine) and world.has_hook(other))
-        line = world.hub_transport if where == "management" else prod.hub_transports[0]
-        assert line is not None
-        FAULTS[fault](line)
+        transport = world.hub_transport if where == "management" else prod.hub_transports[0]
+        assert transport is not None
+        FAULTS[fault](transport)
         await world.label_machine(machine, maintenance="requested")
         await world.delete_machine(other)
         await _eventually(
@@ -60,12 +60,12 @@ async def test_all_comes_to_its_end_once_faults_stop(world: HubClusters, fault: 
 
 
 async def _eventually(world: HubClusters, condition: Callable[[], bool]) -> None:
-    """Wait for it; what was lost of a watch comes when that is opened anew, after ten minutes at most."""
+    """Wait; lost watch events arrive when the watch is reopened, after ten minutes at most."""
     await world.eventually(condition, seconds=1200)
 
 
-async def test_old_copies_release_nobody(world: HubClusters) -> None:
-    """The watch of nodes tells minutes late: what is asked rests on how the node is, not on how it was."""
+async def test_stale_caches_release_no_machine(world: HubClusters) -> None:
+    """Watch events of nodes are minutes late, but a request requires the current node version."""
     prod = await world.add_cluster("a", "prod")
     async with world.running_hub():
         machine = await world.add_machine(prod, "m1")
@@ -90,12 +90,12 @@ class AnsweringProxy:
         self._transport = transport
 
     async def send(self, request: Request) -> Response:
-        """Answer with a page, or let it through."""
+        """Answer with a page, or forward the request."""
         return Response(200, HTML, PAGE) if self.answers else await self._transport.send(request)
 
     @asynccontextmanager
     async def stream(self, request: Request) -> AsyncIterator[Stream]:
-        """Answer with a page, or let it through."""
+        """Answer with a page, or forward the request."""
         if self.answers:
             yield InProcessStream(200, HTML, first=PAGE)
             return
@@ -110,8 +110,8 @@ class AnsweringProxy:
 HTML, PAGE = {"content-type": "text/html; charset=utf-8"}, b"<html>Please log in</html>"
 
 
-async def test_a_cluster_in_whose_place_a_web_page_answers_is_unreachable_and_stays_so(world: HubClusters) -> None:
-    """That there is an answer at all does not count: it would never be waited for in vain."""
+async def test_cluster_behind_a_login_page_is_unreachable(world: HubClusters) -> None:
+    """A response of another server does not count as reachable."""
     prod, proxies = await world.add_cluster("a", "prod"), list[AnsweringProxy]()
     began = world.clock.now()
 
@@ -142,10 +142,10 @@ async def test_a_cluster_in_whose_place_a_web_page_answers_is_unreachable_and_st
         assert world.hook_annotation(machine) is None
 
 
-async def test_what_breaks_for_one_cluster_starts_again_soon_also_the_tenth_time(
+async def test_crashed_cluster_task_restarts_soon_even_the_tenth_time(
     world: HubClusters, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """By a defect of ours, which no other cluster hears of."""
+    """An unexpected error affects no other cluster."""
     prod, test, breaks = await world.add_cluster("a", "prod"), await world.add_cluster("a", "test"), list[str]()
 
     def between(key: str, transport: Transport) -> Transport:
@@ -178,28 +178,28 @@ async def test_what_breaks_for_one_cluster_starts_again_soon_also_the_tenth_time
 
 
 class FixedClusterBudget:
-    """Lets so many clusters begin."""
+    """A cluster budget with a fixed limit."""
 
     def __init__(self, most: int) -> None:
         self.most = most
         self.holders: set[ClusterKey] = set()
-        self.begun: list[ClusterKey] = []
+        self.started: list[ClusterKey] = []
 
     async def acquire(self, key: ClusterKey, *, is_running: bool = False) -> str:
-        """Return why not."""
+        """Return why the cluster is refused."""
         if is_running:
-            self.begun.append(key)
+            self.started.append(key)
         elif key not in self.holders and len(self.holders) >= self.most:
             return f"{self.most} of {self.most} clusters are in maintenance"
         self.holders.add(key)
         return ""
 
     async def release(self, key: ClusterKey) -> None:
-        """Give it back."""
+        """Release the slot."""
         self.holders.discard(key)
 
 
-async def test_clusters_begin_one_after_the_other_if_the_budget_says_so(world: HubClusters) -> None:
+async def test_clusters_start_one_after_the_other_within_the_budget(world: HubClusters) -> None:
     sides = [await world.add_cluster("fleet", f"c{number}") for number in range(3)]
     budget = FixedClusterBudget(1)
     async with world.running_hub(budget):
@@ -231,7 +231,7 @@ def _requested(
     return [side for side in sides if world.is_marked_deleted(side, machines[side.key])]
 
 
-async def test_what_has_begun_counts_for_who_comes_next(world: HubClusters) -> None:
+async def test_running_maintenance_counts_for_the_next_hub(world: HubClusters) -> None:
     prod = await world.add_cluster("a", "prod")
     async with world.running_hub(FixedClusterBudget(1)):
         machine = await world.add_machine(prod, "m1")
@@ -240,12 +240,12 @@ async def test_what_has_begun_counts_for_who_comes_next(world: HubClusters) -> N
     next_one = FixedClusterBudget(1)
     async with world.running_hub(next_one):
         await world.eventually(lambda: next_one.holders, becomes={prod.key})
-        assert next_one.begun == [prod.key]
+        assert next_one.started == [prod.key]
         await world.label_machine(machine, maintenance=None)
         await world.eventually(lambda: not next_one.holders)
 
 
-async def test_a_cluster_that_is_away_keeps_its_slot(world: HubClusters) -> None:
+async def test_unreachable_cluster_keeps_its_slot(world: HubClusters) -> None:
     prod = await world.add_cluster("a", "prod")
     budget = FixedClusterBudget(1)
     async with world.running_hub(budget):
@@ -261,7 +261,7 @@ async def test_a_cluster_that_is_away_keeps_its_slot(world: HubClusters) -> None
         assert not world.is_maintenance_requested(prod, machine)
 
 
-async def test_a_slot_that_was_left_behind_is_given_back(world: HubClusters) -> None:
+async def test_leftover_slot_is_released(world: HubClusters) -> None:
     prod = await world.add_cluster("a", "prod")
     budget = FixedClusterBudget(1)
     budget.holders.add(prod.key)

@@ -1,4 +1,4 @@
-"""MachineDrainRules that are followed: what nodes are to say, and when somebody looks again."""
+"""The informer of MachineDrainRules: annotations of nodes and change notifications."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -36,7 +36,7 @@ def a_rule(name: str, *, namespace: str = "a", **spec: Any) -> RawObject:
 
 
 class InformerHarness:
-    """A book that is kept, and how often it told of changes."""
+    """A running informer with a counter of its change notifications."""
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
@@ -47,16 +47,16 @@ class InformerHarness:
         self.informer = MachineDrainRuleInformer(self.client, events=self.events, on_change=self.count)
 
     def count(self) -> None:
-        """Note that somebody looks again."""
+        """Count a change notification."""
         self.changes += 1
 
     def annotation(self) -> str | None:
-        """Return what a node is to say."""
+        """Return the annotation for the Machine."""
         return self.informer.annotation_for(MACHINE, CLUSTER)
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Have it kept while the context lasts."""
+        """Run the informer while the context lasts."""
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(coroutine) for coroutine in (self.informer.run("v1beta1"), self.events.run())]
             try:
@@ -66,11 +66,11 @@ class InformerHarness:
                     task.cancel()
 
 
-async def test_a_node_says_what_holds_and_somebody_looks_again_when_that_changes(clock: Clock) -> None:
+async def test_informer_returns_applicable_rules_and_notifies_on_changes(clock: Clock) -> None:
     harness = InformerHarness(clock)
     await harness.client.create(CUSTOM_RESOURCE_DEFINITIONS, a_crd(RULES))
     await harness.client.create(RULES, a_rule("x", namespace="b"), namespace="b")
-    assert harness.annotation() is None, "nobody knows yet"
+    assert harness.annotation() is None, "not synced yet"
     async with harness.running():
         await eventually(clock, lambda: harness.changes, becomes=1)
         assert harness.annotation() == "", "rules of another namespace do not count"
@@ -85,7 +85,7 @@ async def test_a_node_says_what_holds_and_somebody_looks_again_when_that_changes
         )
 
 
-async def test_where_nobody_knows_such_rules_none_hold_until_somebody_does(clock: Clock) -> None:
+async def test_missing_crd_means_no_rules_until_it_is_created(clock: Clock) -> None:
     harness = InformerHarness(clock)
     async with harness.running():
         await eventually(clock, lambda: harness.changes, becomes=1)
@@ -96,7 +96,7 @@ async def test_where_nobody_knows_such_rules_none_hold_until_somebody_does(clock
         assert harness.changes == 2
 
 
-async def test_one_that_cannot_be_read_leaves_nodes_of_its_namespace_as_they_are(clock: Clock) -> None:
+async def test_unreadable_rule_leaves_the_annotations_of_its_namespace_unchanged(clock: Clock) -> None:
     harness = InformerHarness(clock)
     await harness.client.create(CUSTOM_RESOURCE_DEFINITIONS, a_crd(RULES))
     await harness.client.create(RULES, a_rule("odd", pods="all"), namespace="a")
@@ -107,7 +107,7 @@ async def test_one_that_cannot_be_read_leaves_nodes_of_its_namespace_as_they_are
         assert harness.informer.annotation_for(elsewhere, None) == ""
 
 
-async def test_why_pods_will_wait_is_told_once(clock: Clock) -> None:
+async def test_unreadable_rule_is_reported_by_one_event(clock: Clock) -> None:
     harness = InformerHarness(clock)
     await harness.client.create(CUSTOM_RESOURCE_DEFINITIONS, a_crd(RULES))
     await harness.client.create(RULES, a_rule("odd", machines=[{"selector": {"matchFields": {}}}]), namespace="a")

@@ -1,4 +1,4 @@
-"""What the integration does from the first look at a host until its nodes are back: E03 to E06, E08, E10 and others."""
+"""The ESX controller from host labels until nodes return: cases E03 to E06, E08, E10 and others."""
 
 from dataclasses import replace
 from datetime import timedelta
@@ -16,7 +16,7 @@ from support.platforms.esx import SETTINGS, TIMEOUT, EsxCluster, an_esx_cluster
 QUIET = timedelta(minutes=5)
 
 
-async def test_e03_nodes_get_labels_with_the_state_and_the_version_of_their_host(clock: Clock) -> None:
+async def test_e03_nodes_get_labels_with_state_and_version_of_their_host(clock: Clock) -> None:
     async with an_esx_cluster(clock) as site:
         site.vcenter("b").host_by_name("esx-b1").version = "7.0.3"
         site.cluster.run(site.run_controller)
@@ -24,14 +24,14 @@ async def test_e03_nodes_get_labels_with_the_state_and_the_version_of_their_host
         await site.cluster.eventually(lambda: (site.label("n4"), site.label("n4", VERSION)), becomes=("false", "7.0.3"))
 
 
-async def test_e04_all_nodes_of_a_host_that_is_in_maintenance_say_so_and_no_others(clock: Clock) -> None:
+async def test_e04_only_nodes_of_a_host_in_maintenance_are_labelled_so(clock: Clock) -> None:
     async with an_esx_cluster(clock) as site:
         site.vcenter("a").host_by_name("esx-a1").in_maintenance = True
         site.cluster.run(site.run_controller)
         await site.wait_for_labels(n1="true", n2="true", n3="false")
 
 
-async def test_a_host_that_enters_maintenance_counts_as_in_maintenance_while_the_task_runs(clock: Clock) -> None:
+async def test_host_that_enters_maintenance_counts_as_in_maintenance_while_the_task_runs(clock: Clock) -> None:
     """12.9: ESX running `EnterMaintenanceMode_Task`."""
     async with an_esx_cluster(clock) as site:
         task = site.vcenter("a").enter_maintenance("esx-a1")
@@ -42,7 +42,7 @@ async def test_a_host_that_enters_maintenance_counts_as_in_maintenance_while_the
         await site.wait_for_labels(n1="false", n2="false")
 
 
-async def test_an_alarm_of_the_file_goes_before_maintenance_and_other_alarms_count_for_nothing(clock: Clock) -> None:
+async def test_configured_alarm_takes_precedence_over_maintenance_and_other_alarms_are_ignored(clock: Clock) -> None:
     """12.9: alarm labelling."""
     async with an_esx_cluster(clock) as site:
         vcenter = site.vcenter("a")
@@ -55,7 +55,7 @@ async def test_an_alarm_of_the_file_goes_before_maintenance_and_other_alarms_cou
         await site.wait_for_labels(n1="true")
 
 
-async def test_e05_approved_nodes_are_emptied_and_their_machines_shut_down_and_no_others(clock: Clock) -> None:
+async def test_e05_only_approved_nodes_are_drained_and_their_virtual_machines_shut_down(clock: Clock) -> None:
     plan = a_cluster(clock).with_deployment("shop/cart", replicas=8, budget=6).with_daemon_set("kube-system/proxy")
     async with an_esx_cluster(clock, plan=plan) as site:
         site.cluster.run(site.run_controller)
@@ -70,11 +70,11 @@ async def test_e05_approved_nodes_are_emptied_and_their_machines_shut_down_and_n
         assert site.vcenter("a").host_by_name("esx-a1").in_maintenance, (
             "the task of the host is done once nothing runs there"
         )
-        assert POWER_OFF not in site.vcenter("a").faults.calls, "guests were asked, and went"
+        assert POWER_OFF not in site.vcenter("a").faults.calls, "guests shut down on request"
         await site.cluster.eventually(lambda: not site.cluster.node_is_ready("n1"))
 
 
-async def test_e06_nodes_come_back_when_their_host_does(clock: Clock) -> None:
+async def test_e06_nodes_return_when_their_host_does(clock: Clock) -> None:
     async with an_esx_cluster(clock) as site:
         site.cluster.run(site.run_controller)
         site.vcenter("a").enter_maintenance("esx-a1")
@@ -85,7 +85,7 @@ async def test_e06_nodes_come_back_when_their_host_does(clock: Clock) -> None:
         await site.cluster.eventually(lambda: site.cluster.node_is_ready("n1"))
 
 
-async def test_e08_nodes_of_a_host_are_decided_about_one_by_one(clock: Clock) -> None:
+async def test_e08_nodes_of_a_host_are_decided_independently(clock: Clock) -> None:
     """The original has a rule that all nodes of a host must be approved, and no code that asks for it."""
     async with an_esx_cluster(clock) as site:
         site.cluster.run(site.run_controller)
@@ -96,18 +96,18 @@ async def test_e08_nodes_of_a_host_are_decided_about_one_by_one(clock: Clock) ->
         assert (site.power_state("n2"), site.is_cordoned("n2"), site.annotation("n2")) == (POWERED_ON, False, None)
 
 
-async def test_e10_a_machine_is_started_only_for_a_node_in_our_hands_whose_host_is_well(clock: Clock) -> None:
+async def test_e10_virtual_machine_is_powered_on_only_for_an_initiated_node_with_a_healthy_host(clock: Clock) -> None:
     async with an_esx_cluster(clock) as site:
         site.cluster.run(site.run_controller)
         await site.wait_for_labels(n1="false")
         site.vcenter("a").set_power("n1", POWERED_OFF)
         await site.cluster.clock.sleep(QUIET)
-        assert site.power_state("n1") == POWERED_OFF, "somebody turned it off, and we were not asked"
+        assert site.power_state("n1") == POWERED_OFF, "it was powered off by others"
         await site.cluster.patch("nodes", "n1", metadata={"annotations": {INITIATED: "true"}})
         await site.wait_until_back("n1")
 
 
-async def test_a_guest_that_does_not_care_is_turned_off_when_its_time_is_over(clock: Clock) -> None:
+async def test_guest_that_ignores_shutdown_is_powered_off_after_the_timeout(clock: Clock) -> None:
     async with an_esx_cluster(clock) as site:
         vcenter = site.vcenter("a")
         vcenter.machine_by_name("n1").ignores_shutdown = True
@@ -117,13 +117,15 @@ async def test_a_guest_that_does_not_care_is_turned_off_when_its_time_is_over(cl
         await site.approve("n1")
         soon = timedelta(seconds=15)  # and not in the next round
         await site.cluster.eventually(lambda: site.annotation("n1", SHUTDOWN_REQUESTED) is not None, within=soon)
-        asked = clock.now()
+        requested_at = clock.now()
         await site.wait_until_down("n1")
-        assert SETTINGS.shutdown_timeout <= clock.now() - asked <= SETTINGS.shutdown_timeout + timedelta(seconds=15)
+        assert (
+            SETTINGS.shutdown_timeout <= clock.now() - requested_at <= SETTINGS.shutdown_timeout + timedelta(seconds=15)
+        )
         assert list(vcenter.faults.calls).count("ShutdownGuest") == 1, "it is asked once"
 
 
-async def test_a_guest_that_cannot_be_asked_is_turned_off_at_once(clock: Clock) -> None:
+async def test_guest_without_vmware_tools_is_powered_off_at_once(clock: Clock) -> None:
     async with an_esx_cluster(clock) as site:
         vcenter = site.vcenter("a")
         vcenter.machine_by_name("n1").has_tools = False
@@ -134,7 +136,7 @@ async def test_a_guest_that_cannot_be_asked_is_turned_off_at_once(clock: Clock) 
         await site.cluster.eventually(lambda: site.power_state("n1"), becomes=POWERED_OFF, within=timedelta(seconds=5))
 
 
-async def test_a_machine_that_somebody_turns_on_during_maintenance_is_asked_to_shut_down_again(clock: Clock) -> None:
+async def test_machine_powered_on_during_maintenance_is_shut_down_again(clock: Clock) -> None:
     async with an_esx_cluster(clock) as site:
         vcenter = site.vcenter("a")
         site.cluster.run(site.run_controller)
@@ -146,7 +148,7 @@ async def test_a_machine_that_somebody_turns_on_during_maintenance_is_asked_to_s
         assert POWER_OFF not in vcenter.faults.calls
 
 
-async def test_a_pod_that_comes_later_leaves_before_the_machine_is_shut_down_again(clock: Clock) -> None:
+async def test_late_pod_is_evicted_before_the_machine_is_shut_down_again(clock: Clock) -> None:
     async with an_esx_cluster(clock) as site:
         vcenter = site.vcenter("a")
         site.cluster.run(site.run_controller)
@@ -173,8 +175,8 @@ async def test_a_node_that_a_person_had_cordoned_stays_cordoned(clock: Clock) ->
         assert site.annotation("n1", CORDON_ANNOTATION) is None
 
 
-async def test_what_the_sap_maintenance_controller_has_begun_is_brought_to_its_end(clock: Clock) -> None:
-    """It cordons without a mark, and its cordon goes with its annotation."""
+async def test_maintenance_started_by_the_sap_maintenance_controller_is_completed(clock: Clock) -> None:
+    """It cordons without an annotation of Haulout; its cordon is removed with its own annotation."""
     async with an_esx_cluster(clock) as site:
         for name in ("n1", "n3"):
             await site.cluster.patch(
@@ -190,7 +192,7 @@ async def test_what_the_sap_maintenance_controller_has_begun_is_brought_to_its_e
         await site.wait_until_back("n1")
 
 
-async def test_approval_that_is_taken_back_stops_the_drain_and_the_node_waits_for_its_host(clock: Clock) -> None:
+async def test_withdrawn_approval_stops_the_drain_and_the_node_waits_for_its_host(clock: Clock) -> None:
     plan = a_cluster(clock).with_deployment("shop/cart", replicas=2, budget=2)
     async with an_esx_cluster(clock, plan=plan, hosts={"n1": "esx-a1"}) as site:
         site.cluster.run(site.run_controller)
@@ -201,13 +203,13 @@ async def test_approval_that_is_taken_back_stops_the_drain_and_the_node_waits_fo
         await site.cluster.clock.sleep(timedelta(seconds=10))
         await site.cluster.delete("poddisruptionbudgets", "shop/cart")
         await site.cluster.clock.sleep(QUIET)
-        assert len(site.cluster.pods_on("n1")) == 2, "nobody is asked to leave any more"
+        assert len(site.cluster.pods_on("n1")) == 2, "no pod is evicted any more"
         assert (site.is_cordoned("n1"), site.power_state("n1")) == (True, POWERED_ON)
         site.vcenter("a").exit_maintenance("esx-a1")
         await site.wait_until_back("n1")
 
 
-async def test_a_hold_keeps_a_node_from_being_taken_and_not_from_being_finished(clock: Clock) -> None:
+async def test_hold_prevents_the_start_of_maintenance_but_not_its_end(clock: Clock) -> None:
     async with an_esx_cluster(clock) as site:
         hold = {"annotations": {"haulout.dev/hold": "database migration"}}
         await site.cluster.patch("nodes", "n1", metadata=hold)
@@ -220,8 +222,8 @@ async def test_a_hold_keeps_a_node_from_being_taken_and_not_from_being_finished(
         await site.wait_until_down("n1")
 
 
-async def test_an_alarm_leaves_pods_no_time_to_end(clock: Clock) -> None:
-    """E07, as it shows: the original meant that, and the API server ignored how it said it."""
+async def test_alarm_evicts_pods_without_a_grace_period(clock: Clock) -> None:
+    """E07 in effect: the original intended it, but the API server ignored its request."""
     slow = {"terminationGracePeriodSeconds": 600}
     plan = a_cluster(clock).with_deployment("shop/cart", replicas=2, pods=slow)
     async with an_esx_cluster(clock, plan=plan, hosts={"n1": "esx-a1"}) as site:
@@ -237,7 +239,7 @@ async def test_an_alarm_leaves_pods_no_time_to_end(clock: Clock) -> None:
         assert graces <= {0}
 
 
-async def test_an_idle_round_writes_nothing_and_leaves_no_session_behind(clock: Clock) -> None:
+async def test_idle_interval_writes_nothing_and_leaves_no_session(clock: Clock) -> None:
     async with an_esx_cluster(clock) as site:
         site.cluster.run(site.run_controller)
         await site.wait_for_labels(n1="false", n2="false", n3="false", n4="false")
@@ -258,7 +260,7 @@ def _writes(site: EsxCluster) -> list[str]:
     ]
 
 
-async def test_settings_that_change_are_in_force_in_the_next_round(clock: Clock) -> None:
+async def test_changed_settings_apply_in_the_next_interval(clock: Clock) -> None:
     async with an_esx_cluster(clock) as site:
         site.vcenter("a").raise_alarm("esx-a2", "Something else")
         site.cluster.run(site.run_controller)
@@ -267,7 +269,7 @@ async def test_settings_that_change_are_in_force_in_the_next_round(clock: Clock)
         await site.wait_for_labels(n3="alarm")
 
 
-async def test_a_node_that_leaves_while_it_is_drained_holds_up_nobody(clock: Clock) -> None:
+async def test_node_deleted_during_its_drain_blocks_no_other_node(clock: Clock) -> None:
     plan = a_cluster(clock).with_deployment("shop/cart", replicas=4, budget=4)
     async with an_esx_cluster(clock, plan=plan) as site:
         site.cluster.run(site.run_controller)
@@ -281,7 +283,7 @@ async def test_a_node_that_leaves_while_it_is_drained_holds_up_nobody(clock: Clo
         assert list(site.controller.problems()) == []
 
 
-async def test_a_node_that_is_made_anew_while_it_is_drained_is_taken_anew(clock: Clock) -> None:
+async def test_node_recreated_during_its_drain_starts_anew(clock: Clock) -> None:
     plan = a_cluster(clock).with_deployment("shop/cart", replicas=4, budget=4)
     async with an_esx_cluster(clock, plan=plan, hosts={"n1": "esx-a1", "n3": "esx-a2"}) as site:
         site.cluster.run(site.run_controller)
@@ -298,7 +300,7 @@ async def test_a_node_that_is_made_anew_while_it_is_drained_is_taken_anew(clock:
         await site.wait_until_down("n1")
 
 
-async def test_each_pod_that_is_evicted_is_told_of_as_the_sap_maintenance_controller_tells_it(clock: Clock) -> None:
+async def test_evicted_pods_are_reported_by_events_of_the_sap_maintenance_controller(clock: Clock) -> None:
     plan = a_cluster(clock).with_deployment("shop/cart", replicas=4)
     async with an_esx_cluster(clock, plan=plan) as site:
         site.cluster.run(site.run_controller)
@@ -310,7 +312,7 @@ async def test_each_pod_that_is_evicted_is_told_of_as_the_sap_maintenance_contro
         assert {event["involvedObject"]["kind"] for event in eviction_events} == {"Pod"}
 
 
-async def test_people_are_told_by_events_about_the_node(clock: Clock) -> None:
+async def test_maintenance_is_reported_by_events_about_the_node(clock: Clock) -> None:
     async with an_esx_cluster(clock) as site:
         site.cluster.run(site.run_controller)
         site.vcenter("a").enter_maintenance("esx-a1")
@@ -330,7 +332,7 @@ async def test_people_are_told_by_events_about_the_node(clock: Clock) -> None:
 
 
 @pytest.mark.parametrize("key", [STATE, VERSION])
-async def test_a_label_that_somebody_changes_is_put_right(clock: Clock, key: str) -> None:
+async def test_label_changed_by_others_is_restored(clock: Clock, key: str) -> None:
     async with an_esx_cluster(clock) as site:
         site.cluster.run(site.run_controller)
         await site.wait_for_labels(n1="false")

@@ -1,4 +1,4 @@
-"""From the first label to the last the integration is stopped at each write, and its successor brings it to its end."""
+"""The ESX controller crashes at each write, and its successor completes the maintenance."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -14,7 +14,7 @@ HOSTS = {"n1": "esx-a1"}
 
 
 def ends(history: Sequence[Write]) -> Any:
-    """Return how nodes are, but for what their kubelets say."""
+    """Return labels, annotations and cordon of nodes."""
     whole = end_state(history, ignored=frozenset({"events", "leases", "pods", "replicasets", "endpoints"}))
     return {
         name: (node["metadata"]["labels"], sorted(node["metadata"]["annotations"]), node["spec"].get("unschedulable"))
@@ -23,21 +23,21 @@ def ends(history: Sequence[Write]) -> Any:
     }
 
 
-def test_a_crash_at_any_write_changes_nothing_in_the_end() -> None:
+def test_crash_at_any_write_reaches_the_same_end() -> None:
     sites: list[EsxCluster] = []
 
     async def operate(client: Client) -> None:
         await sites[-1].run_controller(client)
 
-    async def story(stage: CrashRun) -> None:
-        async with an_esx_cluster(stage.clock, hosts=HOSTS) as site:
+    async def story(run: CrashRun) -> None:
+        async with an_esx_cluster(run.clock, hosts=HOSTS) as site:
             sites.append(site)
-            stage.start_operator(site.cluster.cluster)  # type: ignore[attr-defined]  # it is one on the sandbox
+            run.start_operator(site.cluster.cluster)  # type: ignore[attr-defined]  # it is one on the sandbox
             site.vcenter("a").enter_maintenance("esx-a1")
             await site.wait_for_labels(n1="true")
             await site.approve("n1")
             await site.wait_until_down("n1")
-            assert POWER_OFF not in site.vcenter("a").faults.calls, "the guest had its time"
+            assert POWER_OFF not in site.vcenter("a").faults.calls, "the guest got its full shutdown timeout"
             site.vcenter("a").exit_maintenance("esx-a1")
             await site.wait_until_back("n1")
             await site.wait_for_labels(n1="false")
@@ -49,21 +49,21 @@ def test_a_crash_at_any_write_changes_nothing_in_the_end() -> None:
     assert writes == 8, expected_writes
 
 
-def test_a_guest_that_does_not_care_gets_no_more_time_by_crashes() -> None:
+def test_shutdown_timeout_is_not_extended_by_crashes() -> None:
     sites: list[EsxCluster] = []
 
     async def operate(client: Client) -> None:
         await sites[-1].run_controller(client)
 
-    async def story(stage: CrashRun) -> None:
-        async with an_esx_cluster(stage.clock, hosts=HOSTS) as site:
+    async def story(run: CrashRun) -> None:
+        async with an_esx_cluster(run.clock, hosts=HOSTS) as site:
             sites.append(site)
             site.vcenter("a").machine_by_name("n1").ignores_shutdown = True
-            stage.start_operator(site.cluster.cluster)  # type: ignore[attr-defined]  # it is one on the sandbox
+            run.start_operator(site.cluster.cluster)  # type: ignore[attr-defined]  # it is one on the sandbox
             site.vcenter("a").enter_maintenance("esx-a1")
             await site.approve("n1")
-            began = stage.clock.now()
+            began = run.clock.now()
             await site.wait_until_down("n1")
-            assert stage.clock.now() - began < 2 * site.settings.shutdown_timeout
+            assert run.clock.now() - began < 2 * site.settings.shutdown_timeout
 
     assert_survives_crashes(story, operator=operate, compare=ends)

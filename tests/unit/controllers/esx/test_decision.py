@@ -1,4 +1,4 @@
-"""Decisions about one host and one node: E01, E07, E09 and E10, and what is written when."""
+"""Decisions about one host and one node: cases E01, E07, E09 and E10, and patches."""
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -39,9 +39,14 @@ ON, IS_OFF = VirtualMachine("vm-1", "n1", PowerState.ON), VirtualMachine("vm-1",
 
 
 def a_node(
-    host: Host, *, approved: bool = True, initiated: bool = True, cordoned: bool = False, asked: str | None = None
+    host: Host,
+    *,
+    approved: bool = True,
+    initiated: bool = True,
+    cordoned: bool = False,
+    shutdown_requested_at: str | None = None,
 ) -> Node:
-    """Return a node whose labels are right, and which has our part in its cordon if it is in our hands."""
+    """Return a node with correct labels, cordoned by the ESX controller if `initiated`."""
     labels = {VERSION: host.version, STATE: str(host_state(host, SETTINGS.alarms))} | (
         {APPROVED: "true"} if approved else {}
     )
@@ -52,7 +57,7 @@ def a_node(
     if initiated:
         change: Any = acquire(node, CORDON_OWNER, CordonRequest(), now=NOW)
         marks = {INITIATED: "true", **change["metadata"]["annotations"]} | (
-            {} if asked is None else {SHUTDOWN_REQUESTED: asked}
+            {} if shutdown_requested_at is None else {SHUTDOWN_REQUESTED: shutdown_requested_at}
         )
         node = msgspec.structs.replace(
             node,
@@ -84,7 +89,7 @@ def annotations_of(decision: Decision) -> dict[str, str | None]:
         (Host(name="esx-1", alarms=frozenset({"Another"})), HostState.HEALTHY),
     ],
 )
-def test_e01_the_state_of_a_host(host: Host, state: HostState) -> None:
+def test_e01_host_state(host: Host, state: HostState) -> None:
     assert host_state(host, SETTINGS.alarms) is state
     assert [str(state_value) for state_value in (HostState.HEALTHY, HostState.IN_MAINTENANCE, HostState.ALARM)] == [
         "false",
@@ -93,14 +98,14 @@ def test_e01_the_state_of_a_host(host: Host, state: HostState) -> None:
     ]
 
 
-def test_e01_state_and_version_are_written_together_over_what_was_read() -> None:
+def test_e01_state_and_version_are_written_in_one_patch() -> None:
     bare = Node(metadata=ObjectMeta(name="n1", uid="u", resource_version="7"))
     assert decide_for(bare, IN_MAINTENANCE).change == {
         "metadata": {"labels": {VERSION: "8.0.2", STATE: "true"}, "uid": "u", "resourceVersion": "7"}
     }
 
 
-def test_a_version_that_nobody_knows_changes_no_label() -> None:
+def test_unknown_version_changes_no_version_label() -> None:
     bare = Node(metadata=ObjectMeta(name="n1", labels={VERSION: "8.0.1"}))
     change = decide_for(bare, Host(name="esx-1")).change
     assert change is not None
@@ -110,7 +115,7 @@ def test_a_version_that_nobody_knows_changes_no_label() -> None:
 @pytest.mark.parametrize(
     ("host", "grace"), [(IN_ALARM, timedelta()), (IN_MAINTENANCE, None)], ids=["alarm", "in maintenance"]
 )
-def test_e07_pods_get_no_time_to_end_in_state_alarm_only(host: Host, grace: timedelta | None) -> None:
+def test_e07_pods_get_no_grace_period_in_state_alarm_only(host: Host, grace: timedelta | None) -> None:
     drain = decide_for(a_node(host), host).drain
     assert drain is not None
     assert drain.grace_period == grace
@@ -121,7 +126,7 @@ def test_e07_a_node_without_a_state_is_not_drained() -> None:
 
 
 @pytest.mark.parametrize(
-    ("metadata", "fate"),
+    ("metadata", "disposition"),
     [
         (ObjectMeta(name="bare", namespace="a"), PodDisposition.LEAVES),
         (
@@ -138,10 +143,12 @@ def test_e07_a_node_without_a_state_is_not_drained() -> None:
         ),
     ],
 )
-def test_e09_all_pods_leave_but_those_of_daemon_sets_and_mirrors(metadata: ObjectMeta, fate: PodDisposition) -> None:
+def test_e09_all_pods_leave_except_daemon_set_and_mirror_pods(
+    metadata: ObjectMeta, disposition: PodDisposition
+) -> None:
     filters = SETTINGS.drain_policy(immediate=False).filters
-    verdict = filter_pod(Pod(metadata=metadata), filters, daemon_set=lambda _: DaemonSetInfo(), now=NOW)
-    assert verdict.disposition is fate
+    status = filter_pod(Pod(metadata=metadata), filters, daemon_set=lambda _: DaemonSetInfo(), now=NOW)
+    assert status.disposition is disposition
 
 
 @pytest.mark.parametrize(
@@ -154,12 +161,12 @@ def test_e09_all_pods_leave_but_those_of_daemon_sets_and_mirrors(metadata: Objec
         (IN_ALARM, True, True, True),
     ],
 )
-def test_e10_which_machines_are_looked_at(host: Host, approved: bool, initiated: bool, wanted: bool) -> None:  # noqa: FBT001 - a case
+def test_e10_machines_are_read_only_when_needed(host: Host, approved: bool, initiated: bool, wanted: bool) -> None:  # noqa: FBT001 - a case
     node = a_node(host, approved=approved, initiated=initiated)
     assert needs_machine(node, host_state(host, SETTINGS.alarms)) is wanted
 
 
-def test_e10_a_machine_that_is_off_is_turned_on_and_then_the_node_is_given_back() -> None:
+def test_e10_machine_that_is_off_is_powered_on_before_the_node_is_released() -> None:
     node = a_node(HEALTHY)
     assert decide_for(node, HEALTHY, machine=IS_OFF).power_action is PowerAction.POWER_ON
     back = decide_for(node, HEALTHY, machine=ON)
@@ -173,16 +180,19 @@ def test_e10_a_machine_that_is_off_is_turned_on_and_then_the_node_is_given_back(
     assert back.change["spec"] == {"unschedulable": None}
 
 
-def test_e10_a_guest_is_asked_and_its_machine_turned_off_when_its_time_is_over() -> None:
+def test_e10_guest_is_shut_down_and_powered_off_after_the_timeout() -> None:
     drained = a_node(IN_MAINTENANCE)
     first = decide_for(drained, IN_MAINTENANCE, is_drained=True, machine=ON)
     assert annotations_of(first) == {SHUTDOWN_REQUESTED: micro_time(NOW)}
-    soon = a_node(IN_MAINTENANCE, asked=micro_time(NOW - timedelta(minutes=1)))
-    asks = decide_for(soon, IN_MAINTENANCE, is_drained=True, machine=ON)
-    assert (asks.power_action, asks.requeue_at) == (PowerAction.SHUT_DOWN, NOW + SETTINGS.shutdown_poll_interval)
+    soon = a_node(IN_MAINTENANCE, shutdown_requested_at=micro_time(NOW - timedelta(minutes=1)))
+    requests = decide_for(soon, IN_MAINTENANCE, is_drained=True, machine=ON)
+    assert (requests.power_action, requests.requeue_at) == (
+        PowerAction.SHUT_DOWN,
+        NOW + SETTINGS.shutdown_poll_interval,
+    )
     waits = decide_for(soon, IN_MAINTENANCE, is_drained=True, machine=ON, shutdown_requested=True)
     assert (waits.power_action, waits.requeue_at) == (None, NOW + SETTINGS.shutdown_poll_interval)
-    late = a_node(IN_MAINTENANCE, asked=micro_time(NOW - SETTINGS.shutdown_timeout))
+    late = a_node(IN_MAINTENANCE, shutdown_requested_at=micro_time(NOW - SETTINGS.shutdown_timeout))
     assert (
         decide_for(late, IN_MAINTENANCE, is_drained=True, machine=ON, shutdown_requested=True).power_action
         is PowerAction.POWER_OFF
@@ -192,20 +202,20 @@ def test_e10_a_guest_is_asked_and_its_machine_turned_off_when_its_time_is_over()
 
 
 @pytest.mark.parametrize("text", ["yesterday", "2026-03-01T11:00:00", "", micro_time(NOW + timedelta(days=1))])
-def test_a_time_that_nobody_can_have_written_is_written_anew(text: str) -> None:
-    node = a_node(IN_MAINTENANCE, asked=text)
+def test_invalid_shutdown_time_is_replaced(text: str) -> None:
+    node = a_node(IN_MAINTENANCE, shutdown_requested_at=text)
     assert annotations_of(decide_for(node, IN_MAINTENANCE, is_drained=True, machine=ON)) == {
         SHUTDOWN_REQUESTED: micro_time(NOW)
     }
 
 
-def test_nothing_is_done_to_the_machine_of_a_node_that_is_not_empty() -> None:
+def test_machine_is_not_touched_before_its_node_is_drained() -> None:
     waiting = decide_for(a_node(IN_MAINTENANCE), IN_MAINTENANCE, machine=ON)
     assert (waiting.power_action, waiting.change) == (None, None)
     assert waiting.drain == SETTINGS.drain_policy(immediate=False)
 
 
-def test_the_mark_and_the_cordon_are_one_write() -> None:
+def test_cordon_and_annotation_are_one_patch() -> None:
     change = decide_for(a_node(IN_MAINTENANCE, initiated=False), IN_MAINTENANCE).change
     assert change is not None
     assert change["spec"] == {"unschedulable": True}
@@ -213,24 +223,24 @@ def test_the_mark_and_the_cordon_are_one_write() -> None:
     assert change["metadata"]["resourceVersion"] == "7"
 
 
-def test_who_was_approved_once_and_is_not_any_more_will_be_asked_anew() -> None:
-    late = a_node(IN_MAINTENANCE, approved=False, asked=micro_time(NOW - SETTINGS.shutdown_timeout))
+def test_withdrawn_approval_clears_the_shutdown_time_after_the_timeout() -> None:
+    late = a_node(IN_MAINTENANCE, approved=False, shutdown_requested_at=micro_time(NOW - SETTINGS.shutdown_timeout))
     assert annotations_of(decide_for(late, IN_MAINTENANCE)) == {SHUTDOWN_REQUESTED: None}
-    soon = decide_for(a_node(IN_MAINTENANCE, approved=False, asked=micro_time(NOW)), IN_MAINTENANCE)
-    assert (soon.change, soon.requeue_at) == (None, NOW + SETTINGS.shutdown_timeout), "it may still do as it was asked"
+    soon = decide_for(a_node(IN_MAINTENANCE, approved=False, shutdown_requested_at=micro_time(NOW)), IN_MAINTENANCE)
+    assert (soon.change, soon.requeue_at) == (None, NOW + SETTINGS.shutdown_timeout), "the guest may still shut down"
     assert decide_for(a_node(IN_MAINTENANCE, approved=False), IN_MAINTENANCE).change is None
 
 
-def test_a_suspended_machine_does_not_run_and_is_left_as_it_is() -> None:
+def test_suspended_machine_counts_as_off() -> None:
     suspended = VirtualMachine("vm-1", "n1", PowerState.SUSPENDED)
     assert decide_for(a_node(IN_MAINTENANCE), IN_MAINTENANCE, is_drained=True, machine=suspended).power_action is None
     assert decide_for(a_node(HEALTHY), HEALTHY, machine=suspended).power_action is PowerAction.POWER_ON
 
 
-def test_force_deletes_pods_and_ends_them_each_after_its_time() -> None:
+def test_eviction_and_deletion_timeouts_allow_deletion_of_pods() -> None:
     settings = replace(SETTINGS, eviction_timeout=timedelta(minutes=5), deletion_timeout=timedelta(minutes=2))
-    for hurry in (False, True):
-        policy = settings.drain_policy(immediate=hurry)
+    for immediate in (False, True):
+        policy = settings.drain_policy(immediate=immediate)
         assert (policy.eviction_timeout, policy.deletion_timeout) == (timedelta(minutes=5), timedelta(minutes=2))
         assert policy.may_delete
     assert not SETTINGS.drain_policy(immediate=True).may_delete
@@ -238,7 +248,7 @@ def test_force_deletes_pods_and_ends_them_each_after_its_time() -> None:
 
 @pytest.mark.parametrize("mark", [None, "{}", "?"])
 @pytest.mark.parametrize("was_cordoned", [False, True])
-def test_a_node_whose_mark_is_edited_is_given_back_as_it_was(*, mark: str | None, was_cordoned: bool) -> None:
+def test_node_with_an_edited_cordon_annotation_is_restored_on_release(*, mark: str | None, was_cordoned: bool) -> None:
     node = a_node(HEALTHY, cordoned=was_cordoned)
     annotations = {**node.metadata.annotations, CORDON_ANNOTATION: mark}
     left = {key: value for key, value in annotations.items() if value is not None}

@@ -1,4 +1,4 @@
-"""What goes wrong: vCenters that are down, slow or refuse; hosts and machines that cannot be told; two who lead."""
+"""Failures: unavailable, slow or refusing vCenters, ambiguous hosts and machines, two leaders."""
 
 import logging
 from dataclasses import replace
@@ -26,7 +26,7 @@ def problems_of(site: EsxCluster) -> str:
 
 
 @pytest.mark.parametrize("operation", ["Login", "RetrievePropertiesEx"])
-async def test_a_vcenter_that_hangs_delays_no_other(clock: Clock, operation: str) -> None:
+async def test_hanging_vcenter_delays_no_other(clock: Clock, operation: str) -> None:
     async with an_esx_cluster(clock) as site:
         hangs = site.vcenter("a").faults.hang(operation, times=None)
         site.cluster.run(site.run_controller)
@@ -42,7 +42,7 @@ async def test_a_vcenter_that_hangs_delays_no_other(clock: Clock, operation: str
 
 
 @pytest.mark.parametrize("status", [0, 503])
-async def test_a_vcenter_that_is_down_leaves_labels_as_they_are(clock: Clock, status: int) -> None:
+async def test_unavailable_vcenter_leaves_labels_unchanged(clock: Clock, status: int) -> None:
     async with an_esx_cluster(clock) as site:
         site.cluster.run(site.run_controller)
         site.vcenter("a").enter_maintenance("esx-a1")
@@ -56,9 +56,7 @@ async def test_a_vcenter_that_is_down_leaves_labels_as_they_are(clock: Clock, st
         await site.wait_for_labels(n1="false")
 
 
-async def test_a_password_that_is_refused_is_not_tried_until_the_account_is_locked(
-    clock: Clock, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_refused_password_is_retried_rarely(clock: Clock, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     async with an_esx_cluster(clock) as site:
         site.vcenter("a").users = {"maintenance": "another"}
@@ -79,7 +77,7 @@ async def test_a_password_that_is_refused_is_not_tried_until_the_account_is_lock
 
 
 @pytest.mark.parametrize("trouble", ["ended", "no answer"])
-async def test_a_session_that_is_of_no_use_any_more_is_opened_anew(clock: Clock, trouble: str) -> None:
+async def test_unusable_session_is_replaced_by_a_new_login(clock: Clock, trouble: str) -> None:
     async with an_esx_cluster(clock, guest_shutdown_delay=timedelta(minutes=2)) as site:
         vcenter = site.vcenter("a")
         site.settings = replace(SETTINGS, interval=timedelta(seconds=10))
@@ -98,7 +96,7 @@ async def test_a_session_that_is_of_no_use_any_more_is_opened_anew(clock: Clock,
         assert POWER_OFF not in vcenter.faults.calls
 
 
-async def test_approval_that_is_taken_back_stops_the_drain_though_no_vcenter_answers(clock: Clock) -> None:
+async def test_withdrawn_approval_stops_the_drain_although_no_vcenter_responds(clock: Clock) -> None:
     plan = a_cluster(clock).with_deployment("shop/cart", replicas=2, budget=2)
     async with an_esx_cluster(clock, plan=plan, hosts={"n1": "esx-a1"}) as site:
         site.cluster.run(site.run_controller)
@@ -114,7 +112,7 @@ async def test_approval_that_is_taken_back_stops_the_drain_though_no_vcenter_ans
         assert len(site.cluster.pods_on("n1")) == 2
 
 
-async def test_a_machine_that_somebody_else_turns_on_first_is_on(clock: Clock) -> None:
+async def test_machine_powered_on_by_others_first_counts_as_on(clock: Clock) -> None:
     async with an_esx_cluster(clock) as site:
         vcenter = site.vcenter("a")
         vcenter.set_power("n1", POWERED_OFF)
@@ -130,7 +128,7 @@ async def test_a_machine_that_somebody_else_turns_on_first_is_on(clock: Clock) -
         assert problems_of(site) == ""
 
 
-async def test_a_zone_without_credentials_is_named_and_others_go_on(clock: Clock) -> None:
+async def test_zone_without_credentials_is_reported_and_others_continue(clock: Clock) -> None:
     async with an_esx_cluster(clock) as site:
         known = {"a": SETTINGS.vcenters.credentials["a"]}
         site.settings = replace(SETTINGS, vcenters=replace(SETTINGS.vcenters, credentials=known))
@@ -140,7 +138,7 @@ async def test_a_zone_without_credentials_is_named_and_others_go_on(clock: Clock
         await site.cluster.eventually(lambda: problems_of(site), becomes=expected)
 
 
-async def test_a_host_that_is_not_there_or_there_twice_leaves_its_nodes_as_they_are(clock: Clock) -> None:
+async def test_missing_or_ambiguous_host_leaves_its_nodes_unchanged(clock: Clock) -> None:
     async with an_esx_cluster(clock) as site:
         site.vcenter("a").add_host("esx-a1")
         await site.cluster.patch("nodes", "n3", metadata={"labels": {HOST: "elsewhere"}})
@@ -156,7 +154,7 @@ async def test_a_host_that_is_not_there_or_there_twice_leaves_its_nodes_as_they_
         assert site.label("n1") is site.label("n3") is None
 
 
-async def test_a_machine_that_is_not_there_or_there_twice_is_left_alone(clock: Clock) -> None:
+async def test_missing_or_ambiguous_machine_is_left_alone(clock: Clock) -> None:
     async with an_esx_cluster(clock) as site:
         vcenter = site.vcenter("a")
         vcenter.add_machine("n1", on="esx-a2")
@@ -172,7 +170,7 @@ async def test_a_machine_that_is_not_there_or_there_twice_is_left_alone(clock: C
         assert "ShutdownGuest" not in vcenter.faults.calls
 
 
-async def test_a_machine_that_cannot_be_turned_on_is_tried_again_each_round(clock: Clock) -> None:
+async def test_failed_power_on_is_retried_each_interval(clock: Clock) -> None:
     async with an_esx_cluster(clock) as site:
         vcenter = site.vcenter("a")
         vcenter.set_power("n1", POWERED_OFF)
@@ -185,7 +183,7 @@ async def test_a_machine_that_cannot_be_turned_on_is_tried_again_each_round(cloc
         await site.wait_until_back("n1")
 
 
-async def test_a_conflict_is_looked_at_again_and_nothing_of_others_is_lost(clock: Clock) -> None:
+async def test_conflict_is_retried_and_loses_no_change_of_others(clock: Clock) -> None:
     async with an_esx_cluster(clock) as site:
         site.cluster.run(site.run_controller)
         site.vcenter("a").enter_maintenance("esx-a1")
@@ -197,7 +195,7 @@ async def test_a_conflict_is_looked_at_again_and_nothing_of_others_is_lost(clock
         assert site.annotation("n1", "of/others") == "39"
 
 
-async def test_two_who_both_believe_to_lead_come_to_the_same_end(clock: Clock) -> None:
+async def test_two_leaders_reach_the_same_end(clock: Clock) -> None:
     async with an_esx_cluster(clock) as site:
         for name in ("operator", "another"):
             site.cluster.run(site.run_controller, name=name)
@@ -214,7 +212,7 @@ async def test_two_who_both_believe_to_lead_come_to_the_same_end(clock: Clock) -
 
 
 @pytest.mark.parametrize("change", [{"annotations": {INITIATED: None}}, {"labels": {APPROVED: None}}])
-async def test_who_sees_an_old_cluster_turns_no_machine_off_that_is_not_in_our_hands_any_more(
+async def test_stale_controller_powers_off_no_machine_of_a_released_node(
     clock: Clock, change: dict[str, object]
 ) -> None:
     async with an_esx_cluster(clock, guest_shutdown_delay=timedelta(minutes=30)) as site:
@@ -231,7 +229,7 @@ async def test_who_sees_an_old_cluster_turns_no_machine_off_that_is_not_in_our_h
         assert site.power_state("n1") == POWERED_ON
 
 
-async def test_the_leader_gives_way_before_its_own_node_is_emptied(clock: Clock) -> None:
+async def test_leader_hands_over_before_its_own_node_is_drained(clock: Clock) -> None:
     handed_over: list[LeadershipHandover] = []
     async with an_esx_cluster(clock) as site:
         site.own_node = "n1"
@@ -251,12 +249,12 @@ async def test_the_leader_gives_way_before_its_own_node_is_emptied(clock: Clock)
         assert not site.vcenter("a").sessions, "it logs out"
 
 
-async def test_a_server_that_refuses_our_writes_leaves_machines_alone(clock: Clock) -> None:
+async def test_forbidden_node_writes_leave_machines_alone(clock: Clock) -> None:
     async with an_esx_cluster(clock) as site:
-        life = site.cluster.run(site.run_controller)
+        process = site.cluster.run(site.run_controller)
         await site.wait_for_labels(n1="false")
-        assert isinstance(life, Process)
-        life.transport.faults.fail_before_effect(method="PATCH", path="/nodes", response=403, times=None)
+        assert isinstance(process, Process)
+        process.transport.faults.fail_before_effect(method="PATCH", path="/nodes", response=403, times=None)
         site.vcenter("a").enter_maintenance("esx-a1")
         await site.approve("n1")
         await site.cluster.eventually(lambda: "node n1: " in problems_of(site), within=TIMEOUT)
@@ -265,10 +263,10 @@ async def test_a_server_that_refuses_our_writes_leaves_machines_alone(clock: Clo
 
 
 @pytest.mark.parametrize("withdrawn", [False, True], ids=["approved", "approval is taken back"])
-async def test_a_guest_that_still_shuts_down_when_its_host_is_well_again_is_turned_on_afterwards(
+async def test_guest_shutting_down_when_its_host_recovers_is_powered_on_afterwards(
     clock: Clock, *, withdrawn: bool
 ) -> None:
-    """Who gives the node back as long as its machine is on leaves it off for ever."""
+    """Releasing the node while its machine is still on would leave the machine off for ever."""
     async with an_esx_cluster(clock, guest_shutdown_delay=timedelta(minutes=2)) as site:
         vcenter = site.vcenter("a")
         site.cluster.run(site.run_controller)
@@ -282,12 +280,12 @@ async def test_a_guest_that_still_shuts_down_when_its_host_is_well_again_is_turn
         await site.cluster.eventually(lambda: POWER_ON in vcenter.faults.calls, within=TIMEOUT)
         began = clock.now()
         await site.wait_until_back("n1")
-        assert clock.now() - began < timedelta(seconds=10), "nobody waits for what has happened"
+        assert clock.now() - began < timedelta(seconds=10), "no wait after the shutdown"
         await site.cluster.clock.sleep(TIMEOUT)
         assert site.is_released("n1")
 
 
-async def test_a_guest_that_does_not_care_is_given_back_with_its_host_in_the_end(clock: Clock) -> None:
+async def test_guest_that_ignores_shutdown_is_released_when_its_host_recovers(clock: Clock) -> None:
     async with an_esx_cluster(clock) as site:
         vcenter = site.vcenter("a")
         vcenter.machine_by_name("n1").ignores_shutdown = True
@@ -300,7 +298,7 @@ async def test_a_guest_that_does_not_care_is_given_back_with_its_host_in_the_end
         assert {POWER_OFF, POWER_ON}.isdisjoint(vcenter.faults.calls)
 
 
-async def test_a_guest_that_could_not_be_asked_is_asked_again_before_it_is_turned_off(clock: Clock) -> None:
+async def test_failed_shutdown_request_is_repeated_before_power_off(clock: Clock) -> None:
     async with an_esx_cluster(clock) as site:
         vcenter = site.vcenter("a")
         vcenter.faults.fail("ShutdownGuest", status=500, code="TaskInProgress", message="busy")
@@ -312,7 +310,7 @@ async def test_a_guest_that_could_not_be_asked_is_asked_again_before_it_is_turne
         assert POWER_OFF not in vcenter.faults.calls
 
 
-async def test_a_machine_of_which_nothing_is_told_holds_up_no_other(clock: Clock) -> None:
+async def test_machine_with_unknown_power_state_delays_no_other(clock: Clock) -> None:
     async with an_esx_cluster(clock) as site:
         vcenter = site.vcenter("a")
         vcenter.machine_by_name("n1").power = "unknown"
@@ -325,7 +323,7 @@ async def test_a_machine_of_which_nothing_is_told_holds_up_no_other(clock: Clock
         assert (calls.count("ShutdownGuest"), calls.count(POWER_OFF)) == (1, 0)
 
 
-async def test_what_holds_up_a_drain_is_told_once_and_is_no_trouble_any_more_when_it_is_over(clock: Clock) -> None:
+async def test_drain_blocker_is_reported_once_and_cleared_when_it_is_gone(clock: Clock) -> None:
     plan = a_cluster(clock).with_deployment("shop/cart", replicas=2, budget=2)
     async with an_esx_cluster(clock, plan=plan, hosts={"n1": "esx-a1"}) as site:
         site.cluster.run(site.run_controller)
@@ -342,7 +340,7 @@ async def test_what_holds_up_a_drain_is_told_once_and_is_no_trouble_any_more_whe
         await site.cluster.eventually(lambda: problems_of(site), becomes="")
 
 
-async def test_a_hold_that_keeps_a_node_from_being_taken_is_told(clock: Clock) -> None:
+async def test_hold_is_reported_by_an_event(clock: Clock) -> None:
     async with an_esx_cluster(clock) as site:
         hold = {"annotations": {"haulout.dev/hold": "by=alice; database migration"}}
         await site.cluster.patch("nodes", "n1", metadata=hold)
@@ -354,7 +352,7 @@ async def test_a_hold_that_keeps_a_node_from_being_taken_is_told(clock: Clock) -
         assert "held by alice: database migration" in event["message"]
 
 
-async def test_what_is_wrong_with_a_vcenter_is_logged_once(clock: Clock, caplog: pytest.LogCaptureFixture) -> None:
+async def test_vcenter_problem_is_logged_once(clock: Clock, caplog: pytest.LogCaptureFixture) -> None:
     async with an_esx_cluster(clock) as site:
         site.cluster.run(site.run_controller)
         await site.wait_for_labels(n1="false")
@@ -376,7 +374,7 @@ async def test_what_is_wrong_with_a_vcenter_is_logged_once(clock: Clock, caplog:
         ]
 
 
-async def test_rules_of_the_machine_of_a_node_are_kept_to(clock: Clock) -> None:
+async def test_machine_drain_rules_of_the_node_apply(clock: Clock) -> None:
     plan = a_cluster(clock).with_deployment("shop/cart", replicas=2)
     async with an_esx_cluster(clock, plan=plan, hosts={"n1": "esx-a1"}) as site:
         await site.cluster.patch("nodes", "n1", metadata={"annotations": {DRAIN_RULES: SKIP_ALL}})

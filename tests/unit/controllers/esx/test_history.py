@@ -1,4 +1,4 @@
-"""What stays in the history of a node that had to leave its ESX host."""
+"""The history of a node during maintenance of its ESX host."""
 
 from datetime import timedelta
 from functools import partial
@@ -17,7 +17,7 @@ SOON = timedelta(seconds=5)
 HOSTS = {"n1": "esx-a1", "n3": "esx-a2"}
 
 
-async def test_all_that_was_done_and_what_it_took(clock: Clock) -> None:
+async def test_history_records_all_steps_with_drain_and_duration(clock: Clock) -> None:
     plan = a_cluster(clock).with_crd(custom_resource_definition()).with_deployment("shop/cart", replicas=4)
     async with an_esx_cluster(clock, plan=plan, hosts=HOSTS) as site:
         site.keeps_history = True
@@ -29,7 +29,7 @@ async def test_all_that_was_done_and_what_it_took(clock: Clock) -> None:
         site.vcenter("a").exit_maintenance("esx-a1")
         await site.wait_until_back("n1")
         await clock.sleep(SOON)
-        entries_of = partial(transition_texts, site.cluster, what=CORDON_OWNER)
+        entries_of = partial(transition_texts, site.cluster, subject=CORDON_OWNER)
         assert entries_of("n1") == ["→ Running", "Drained", "EsxShutDown", "EsxPowerOn", "Running → Ended"]
         assert entries_of("n3") == []
         began, drained, *_, ended = entries_about(site.cluster, "n1", CORDON_OWNER)
@@ -40,10 +40,10 @@ async def test_all_that_was_done_and_what_it_took(clock: Clock) -> None:
         site.vcenter("a").enter_maintenance("esx-a1")
         await site.wait_until_down("n1")
         await clock.sleep(SOON)
-        assert entries_of("n1")[5:] == ["→ Running", "EsxShutDown"], "it is another time, and the node was empty"
+        assert entries_of("n1")[5:] == ["→ Running", "EsxShutDown"], "a second maintenance of an empty node"
 
 
-async def test_what_the_sap_maintenance_controller_began_is_told_from_when_it_was_taken_over(clock: Clock) -> None:
+async def test_history_of_an_adopted_maintenance_starts_with_the_takeover(clock: Clock) -> None:
     plan = a_cluster(clock).with_crd(custom_resource_definition())
     async with an_esx_cluster(clock, plan=plan, hosts=HOSTS) as site:
         site.keeps_history = True
@@ -61,10 +61,10 @@ async def test_what_the_sap_maintenance_controller_began_is_told_from_when_it_wa
         assert transition_texts(site.cluster, "n1", CORDON_OWNER) == ["→ Running", "EsxShutDown"]
 
 
-async def test_haulout_history_tells_what_is_not_written_down_yet(clock: Clock) -> None:
+async def test_read_histories_reconstructs_an_unrecorded_maintenance(clock: Clock) -> None:
     plan = a_cluster(clock).with_crd(custom_resource_definition())
     async with an_esx_cluster(clock, plan=plan, hosts=HOSTS) as site:
-        site.cluster.run(site.run_controller)  # which keeps none
+        site.cluster.run(site.run_controller)  # without a history
         site.vcenter("a").enter_maintenance("esx-a1")
         await site.approve("n1")
         await site.wait_until_down("n1")
@@ -73,18 +73,18 @@ async def test_haulout_history_tells_what_is_not_written_down_yet(clock: Clock) 
         assert (entry.object, entry.to, entry.reason, others) == (CORDON_OWNER, "Running", RECONSTRUCTED_REASON, ())
 
 
-def test_a_crash_at_any_write_leaves_a_history_that_leads_to_its_end() -> None:
+def test_history_is_consistent_after_a_crash_at_any_write() -> None:
     sites: list[EsxCluster] = []
 
     async def operate(client: Client) -> None:
         await sites[-1].run_controller(client)
 
-    async def story(stage: CrashRun) -> None:
-        plan = a_cluster(stage.clock).with_crd(custom_resource_definition())
-        async with an_esx_cluster(stage.clock, plan=plan, hosts={"n1": "esx-a1"}) as site:
+    async def story(run: CrashRun) -> None:
+        plan = a_cluster(run.clock).with_crd(custom_resource_definition())
+        async with an_esx_cluster(run.clock, plan=plan, hosts={"n1": "esx-a1"}) as site:
             sites.append(site)
             site.keeps_history = True
-            stage.start_operator(site.cluster.cluster)  # type: ignore[attr-defined]  # it is one on the sandbox
+            run.start_operator(site.cluster.cluster)  # type: ignore[attr-defined]  # it is one on the sandbox
             site.vcenter("a").enter_maintenance("esx-a1")
             await site.wait_for_labels(n1="true")
             await site.approve("n1")

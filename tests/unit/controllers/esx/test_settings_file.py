@@ -1,4 +1,4 @@
-"""`esx.yaml`, as the SAP maintenance-controller reads it: E02, and what is wrong with one."""
+"""Settings in `esx.yaml`, as in the SAP maintenance-controller: E02, and invalid files."""
 
 import logging
 import re
@@ -47,7 +47,7 @@ def problems(text: str, environ: dict[str, str] | None = None) -> list[str]:
     return [str(it) for it in refused.value.errors]
 
 
-def test_e02_alarms_and_the_way_to_each_vcenter() -> None:
+def test_e02_alarms_and_vcenter_access_are_read() -> None:
     settings = read(FILE, file="config/esx.yaml", environ=ENVIRON)
     assert settings.alarms == {"Host memory usage", "Host CPU usage"}
     a, b = (settings.vcenters.access(zone) for zone in "ab")
@@ -58,7 +58,7 @@ def test_e02_alarms_and_the_way_to_each_vcenter() -> None:
         settings.vcenters.access("c")
 
 
-def test_times_mean_what_they_say() -> None:
+def test_intervals_and_timeouts_are_read() -> None:
     settings = read(FILE, file="config/esx.yaml", environ=ENVIRON)
     assert (settings.interval, settings.jitter) == (timedelta(minutes=1), 0.1)
     assert (settings.shutdown_poll_interval, settings.shutdown_timeout) == (timedelta(seconds=15), timedelta(minutes=3))
@@ -69,7 +69,7 @@ def test_times_mean_what_they_say() -> None:
     ("deletion", "deletes_for"),
     [("  podDeletion:\n    period: 20s\n    timeout: 5m\n", timedelta(minutes=5)), ("", timedelta(minutes=10))],
 )
-def test_force_has_times(deletion: str, deletes_for: timedelta) -> None:
+def test_force_sets_eviction_and_deletion_timeouts(deletion: str, deletes_for: timedelta) -> None:
     text = FILE.replace("  podDeletion:\n    period: 20s\n    timeout: 5m\n", deletion)
     settings = read(text.replace("    timeout: 6m", "    timeout: 360\n    force: yes"), file="f", environ=ENVIRON)
     assert (settings.eviction_timeout, settings.deletion_timeout) == (timedelta(minutes=6), deletes_for)
@@ -92,27 +92,29 @@ def test_force_has_times(deletion: str, deletes_for: timedelta) -> None:
         ("alarms:", "  alarms: {", "config/esx.yaml:15: expected YAML"),
     ],
 )
-def test_what_is_wrong_is_told_with_its_place(old: str, new: str, problem: str) -> None:
+def test_invalid_esx_settings_are_reported_with_line_and_key(old: str, new: str, problem: str) -> None:
     found = problems(FILE.replace(old, new, 1))
     assert any(it.startswith(problem) for it in found), found
     assert not any("hush" in it or "one, two" in it for it in found)
 
 
-def test_unknown_keys_do_no_harm() -> None:
+def test_unknown_keys_are_ignored() -> None:
     assert read(f"{FILE}more: yes\n", file="f", environ=ENVIRON) == read(FILE, file="f", environ=ENVIRON)
 
 
-def test_no_password_is_ever_shown() -> None:
+def test_repr_of_esx_settings_contains_no_password() -> None:
     settings = read(FILE, file="config/esx.yaml", environ=ENVIRON)
     assert "one, two" not in repr((settings, settings.vcenters.access("a")))
 
 
-def test_a_file_that_is_not_there_is_refused_at_the_start(tmp_path: Path) -> None:
+def test_missing_esx_file_is_rejected_at_the_start(tmp_path: Path) -> None:
     with pytest.raises(ConfigErrors, match=r"esx.yaml: expected a file that can be read: no such file"):
         EsxFile(tmp_path / "esx.yaml", ENVIRON)
 
 
-def test_a_broken_edit_keeps_what_was_there_and_is_said_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_invalid_edit_keeps_the_last_valid_settings_and_is_logged_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level(logging.INFO)
     path = tmp_path / "esx.yaml"
     path.write_text(FILE)
@@ -135,7 +137,7 @@ def test_a_broken_edit_keeps_what_was_there_and_is_said_once(tmp_path: Path, cap
     assert file.settings() == good
 
 
-def test_the_files_of_the_page_can_be_used() -> None:
+def test_documented_esx_files_are_valid() -> None:
     page = (Path(__file__).parents[4] / "docs" / "reference" / "esx.md").read_text()
     profiles, file = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
     passwords = {"VCENTER_PASSWORD_A": "a", "VCENTER_PASSWORD_B": "b"}

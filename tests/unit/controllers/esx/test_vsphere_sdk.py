@@ -1,4 +1,4 @@
-"""The real SDK of vSphere, against the stand-in of vCenter, over HTTPS."""
+"""The vSphere SDK against a simulated vCenter over HTTPS."""
 
 import asyncio
 import ssl
@@ -32,8 +32,8 @@ SOON = timedelta(milliseconds=50)
 
 
 @pytest.fixture(autouse=True)
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Look for the end of tasks more often."""
+def short_task_poll_interval(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Shorten the task poll interval."""
     monkeypatch.setattr(vsphere_sdk, "_TASK_POLL_INTERVAL", SOON)
 
 
@@ -87,7 +87,7 @@ async def refused(call: Callable[[], object]) -> CloudError:
     return error.value
 
 
-async def test_hosts_with_their_versions_tasks_and_alarms() -> None:
+async def test_hosts_have_versions_tasks_and_alarms() -> None:
     async with a_world() as world, a_session(world) as vcenter:
         world.cloud.enter_maintenance("esx-1")
         world.cloud.raise_alarm("esx-2", "Host memory <usage> & more")
@@ -109,19 +109,19 @@ async def test_hosts_with_their_versions_tasks_and_alarms() -> None:
         assert not any(host.alarms for host in await vcenter.hosts(with_alarms=False))
 
 
-async def test_many_hosts_come_in_pages() -> None:
+async def test_hosts_are_read_in_pages() -> None:
     async with a_world(hosts=1203) as world, a_session(world) as vcenter:
         assert len({host.name for host in await vcenter.hosts(with_alarms=True)}) == 1203
 
 
-async def test_what_may_not_be_seen_of_a_host_is_a_problem_of_that_host() -> None:
+async def test_unreadable_property_is_a_problem_of_its_host() -> None:
     async with a_world() as world, a_session(world) as vcenter:
         world.front.collector.hidden["HostSystem", "runtime.inMaintenanceMode"] = "NoPermission"
         (first, _) = await vcenter.hosts(with_alarms=True)
         assert first.problem == "runtime.inMaintenanceMode: NoPermission"
 
 
-async def test_an_alarm_whose_name_may_not_be_seen_is_a_problem_of_its_host() -> None:
+async def test_unreadable_alarm_name_is_a_problem_of_its_host() -> None:
     async with a_world() as world, a_session(world) as vcenter:
         world.cloud.raise_alarm("esx-1", "Host memory")
         world.front.collector.hidden["Alarm", "info.name"] = "NoPermission"
@@ -135,7 +135,7 @@ async def test_an_alarm_whose_name_may_not_be_seen_is_a_problem_of_its_host() ->
         assert (first.problem, first.alarms) == ("", frozenset({"Host memory"}))
 
 
-async def test_of_a_machine_that_may_not_be_seen_it_is_not_known_whether_it_runs() -> None:
+async def test_unreadable_machine_has_an_unknown_power_state() -> None:
     async with a_world() as world, a_session(world) as vcenter:
         world.front.collector.hidden["VirtualMachine", "runtime.powerState"] = "NoPermission"
         assert [(machine.name, machine.power) for machine in await vcenter.machines(["n1"])] == [
@@ -143,7 +143,7 @@ async def test_of_a_machine_that_may_not_be_seen_it_is_not_known_whether_it_runs
         ]
 
 
-async def test_a_machine_is_shut_down_turned_off_and_on() -> None:
+async def test_machine_is_shut_down_powered_off_and_powered_on() -> None:
     async with a_world() as world, a_session(world) as vcenter:
         first, second = await vcenter.machines(["n1", "n2", "n3"])
         assert (first.name, second.name, first.power) == ("n1", "n2", PowerState.ON)
@@ -155,7 +155,7 @@ async def test_a_machine_is_shut_down_turned_off_and_on() -> None:
         assert world.cloud.machine_by_name("n1").power == "poweredOn"
 
 
-async def test_faults_keep_their_names() -> None:
+async def test_faults_keep_their_codes() -> None:
     async with a_world() as world, a_session(world) as vcenter:
         first, second = await vcenter.machines(["n1", "n2"])
         world.cloud.machine_by_name("n1").has_tools = False
@@ -175,14 +175,14 @@ async def test_faults_keep_their_names() -> None:
         world.cloud.sessions |= sessions
 
 
-async def test_a_login_that_is_refused_says_so_without_the_password() -> None:
+async def test_refused_login_is_reported_without_the_password() -> None:
     async with a_world() as world:
         error = await refused(lambda: vcenter_login(RealClock())(world.access("tidal-secret-2")))
         assert error.code == "InvalidLogin"
         assert "tidal" not in str(error)
 
 
-async def test_who_is_not_trusted_is_not_told_the_password(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_untrusted_server_does_not_receive_the_password(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with a_world() as world:
         error = await refused(lambda: vcenter_login(RealClock())(world.access(insecure=False)))
         assert "CERTIFICATE_VERIFY_FAILED" in str(error)
@@ -194,7 +194,7 @@ async def test_who_is_not_trusted_is_not_told_the_password(tmp_path: Path, monke
         await vcenter.close()
 
 
-async def test_nobody_there_and_somebody_else_there_are_told_apart() -> None:
+async def test_refused_connection_and_wrong_server_are_distinguished() -> None:
     connect = vcenter_login(RealClock())
     credentials = VCenterCredentials("maintenance", PASSWORD)
     nobody = await refused(lambda: connect(VCenterAccess(url=f"https://{HERE}:1/sdk", credentials=credentials)))
@@ -205,7 +205,7 @@ async def test_nobody_there_and_somebody_else_there_are_told_apart() -> None:
         assert "expected a vCenter there, found HTTP status 404" in str(other)
 
 
-async def test_a_session_that_comes_too_late_is_logged_out() -> None:
+async def test_session_of_a_late_login_is_logged_out() -> None:
     async with a_world() as world:
         world.cloud.faults.delay("Login", duration=timedelta(milliseconds=300))
         with pytest.raises(TimeoutError):
@@ -215,7 +215,7 @@ async def test_a_session_that_comes_too_late_is_logged_out() -> None:
         assert not world.cloud.sessions
 
 
-async def test_an_answer_that_is_cut_off_is_an_error_like_any_other() -> None:
+async def test_truncated_response_is_a_cloud_error() -> None:
     async with a_world() as world, a_session(world) as vcenter:
         world.cloud.faults.fail("RetrievePropertiesEx", status=0)
         error = await refused(lambda: vcenter.hosts(with_alarms=True))
@@ -223,7 +223,7 @@ async def test_an_answer_that_is_cut_off_is_an_error_like_any_other() -> None:
         assert len(await vcenter.hosts(with_alarms=True)) == 2
 
 
-def test_without_the_sdk_it_is_said_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_sdk_is_reported_with_the_package_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     vsphere_sdk.check()
     monkeypatch.setattr(vsphere_sdk, "PACKAGE", "no_such_package")
     with pytest.raises(ConfigError, match=r"pip install 'haulout\[vsphere\]', or the image with the tag -vsphere"):

@@ -31,7 +31,7 @@ FILE = "intervals: {requeue: 1s, podDeletion: {period: 5s, timeout: 2m}, podEvic
 WITHIN = timedelta(seconds=30)
 
 
-def lay_out(folder: Path, *, api: str, authority: Authority, keystone: str, cloud: OpenStackCloud) -> None:
+def write_configuration(folder: Path, *, api: str, authority: Authority, keystone: str, cloud: OpenStackCloud) -> None:
     """Write the files that the controller has there."""
     for name in ("config", "provider"):
         (folder / name).mkdir()
@@ -66,7 +66,7 @@ async def deleted(cluster: SandboxCluster, node: str) -> None:
 
 
 @pytest.mark.real_time
-async def test_x06_a_node_is_replaced_by_the_command_that_is_typed_there(tmp_path: Path) -> None:
+async def test_x06_haulout_maintenance_controller_command_replaces_a_node(tmp_path: Path) -> None:
     pytest.importorskip("openstack")
     authority = Authority()
     tls = authority.issue(HOST).server_context(tmp_path)
@@ -77,7 +77,7 @@ async def test_x06_a_node_is_replaced_by_the_command_that_is_typed_there(tmp_pat
         HttpsServer(cluster.api, tokens={TOKEN: "operator"}).serve(host=HOST, tls=tls) as api,
     ):
         where = {"api": f"https://{HOST}:{api}", "keystone": f"http://{HOST}:{keystone}/v3"}
-        lay_out(tmp_path, authority=authority, cloud=cloud, **where)
+        write_configuration(tmp_path, authority=authority, cloud=cloud, **where)
         flags = ("-enable-kubernikus-maintenance", "-kubeconfig=kubeconfig", "-metrics-timeout=0s")
         ports = (f"-metrics-addr={HOST}:{free_port()}", f"-health-addr=:{free_port()}")
         process = await asyncio.create_subprocess_exec(

@@ -1,4 +1,4 @@
-"""What happens to nodes of Kubernikus when their cloud, their budgets or people do not play along."""
+"""The Kubernikus controller with failing clouds, blocking PodDisruptionBudgets and interfering users."""
 
 from datetime import timedelta
 
@@ -43,11 +43,11 @@ def patch_count(cluster: SandboxCluster, node: str) -> int:
     return sum(write.username == "operator" and write.key == node for write in cluster.history)
 
 
-async def gone(cluster: SandboxCluster, node: str) -> None:
+async def wait_until_deleted(cluster: SandboxCluster, node: str) -> None:
     await cluster.eventually(lambda: not cluster.has("nodes", node), within=10 * MINUTE)
 
 
-async def test_pods_of_daemon_sets_stay_and_all_others_leave_first(clock: Clock) -> None:
+async def test_daemon_set_pods_stay_and_all_others_leave_before_the_server_is_deleted(clock: Clock) -> None:
     plan = a_cluster(clock).with_deployment("shop/cart", replicas=4).with_daemon_set("shop/log")
     async with a_kubernikus_cluster_on_the_sandbox(plan, nodes=2) as (cluster, cloud):
         before = {pod.rpartition("-")[0] for pod in cluster.pods_on("pool-1")}
@@ -60,7 +60,7 @@ async def test_pods_of_daemon_sets_stay_and_all_others_leave_first(clock: Clock)
         assert left.startswith("shop/log")
 
 
-async def test_a_disruption_budget_holds_the_server_and_that_is_told(clock: Clock) -> None:
+async def test_pdb_delays_the_deletion_and_is_reported(clock: Clock) -> None:
     plan = (
         a_cluster(clock)
         .with_deployment("shop/cart", replicas=1, budget=1)
@@ -74,21 +74,21 @@ async def test_a_disruption_budget_holds_the_server_and_that_is_told(clock: Cloc
         await cluster.pass_time(minutes=10)
         assert (server_names(cloud), request_count(cloud, "ListServers")) == (["pool-1"], 0)
         await cluster.delete("poddisruptionbudgets", "shop/cart")
-        await gone(cluster, "pool-1")
+        await wait_until_deleted(cluster, "pool-1")
 
 
-async def test_with_force_a_pod_is_deleted_when_its_time_is_over(clock: Clock) -> None:
+async def test_eviction_timeout_deletes_a_blocked_pod(clock: Clock) -> None:
     policy = DrainPolicy.like_smc(eviction_timeout=2 * MINUTE, deletion_timeout=MINUTE)
     plan = a_cluster(clock).with_deployment("shop/cart", replicas=1, budget=1)
     async with a_kubernikus_cluster_on_the_sandbox(plan, nodes=1) as (cluster, cloud):
         cluster.run(kubernikus_controller(cloud, KubernikusSettings(interval=INTERVAL, policy=policy)))
         began = clock.now()
         await request_deletion(cluster, "pool-1")
-        await gone(cluster, "pool-1")
+        await wait_until_deleted(cluster, "pool-1")
         assert 2 * MINUTE <= clock.now() - began < 4 * MINUTE
 
 
-async def test_rules_of_the_machine_of_a_node_are_kept_to(clock: Clock) -> None:
+async def test_machine_drain_rules_of_the_node_apply(clock: Clock) -> None:
     rules = '{"rules": [{"name": "all", "behavior": "Skip"}]}'
     plan = a_cluster(clock).with_deployment("shop/cart", replicas=2)
     async with a_kubernikus_cluster_on_the_sandbox(plan, nodes=1) as (cluster, cloud):
@@ -101,7 +101,7 @@ async def test_rules_of_the_machine_of_a_node_are_kept_to(clock: Clock) -> None:
         assert before
 
 
-async def test_nothing_is_asked_and_nothing_written_while_nothing_changes(clock: Clock) -> None:
+async def test_idle_controller_reads_only_the_version_and_writes_nothing(clock: Clock) -> None:
     """The Go controller sends two requests per node and period: GET /version, and an empty patch."""
     async with a_kubernikus_cluster_on_the_sandbox(a_cluster(clock), nodes=20) as (cluster, cloud):
         process = cluster.run(kubernikus_controller(cloud))
@@ -109,18 +109,16 @@ async def test_nothing_is_asked_and_nothing_written_while_nothing_changes(clock:
         await cluster.pass_time(seconds=1)
         before = len(process.transport.requests)
         await cluster.pass_time(minutes=10)
-        asked_for = [
+        requested_paths = [
             item.request.path for item in list(process.transport.requests)[before:] if "watch" not in str(item)
         ]
-        assert set(asked_for) <= {"/version", "/api/v1/nodes"}
-        assert asked_for.count("/version") == pytest.approx(10 * MINUTE / INTERVAL, abs=2)
+        assert set(requested_paths) <= {"/version", "/api/v1/nodes"}
+        assert requested_paths.count("/version") == pytest.approx(10 * MINUTE / INTERVAL, abs=2)
         assert patch_count(cluster, "pool-1") == 1
         assert not cloud.faults.calls
 
 
-async def test_when_the_server_is_another_version_all_nodes_are_labelled_anew(
-    clock: Clock, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_new_server_version_relabels_all_nodes(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[KubernikusController] = []
     async with a_kubernikus_cluster_on_the_sandbox(a_cluster(clock), nodes=3) as (cluster, cloud):
         cluster.run(kubernikus_controller(cloud, on_created=made.append))
@@ -136,9 +134,7 @@ async def test_when_the_server_is_another_version_all_nodes_are_labelled_anew(
         await cluster.eventually(made[0].kubelet_versions.outdated_count, becomes=3)
 
 
-async def test_a_server_without_a_version_leaves_labels_as_they_are(
-    clock: Clock, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_invalid_server_version_leaves_labels_unchanged(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[KubernikusController] = []
     async with a_kubernikus_cluster_on_the_sandbox(a_cluster(clock), nodes=1) as (cluster, cloud):
         cluster.run(kubernikus_controller(cloud, on_created=made.append))
@@ -159,9 +155,7 @@ async def test_a_server_without_a_version_leaves_labels_as_they_are(
     ],
 )
 @pytest.mark.parametrize("operation", ["ListServers", "DeleteServer"])
-async def test_what_nova_does_not_do_is_told_and_tried_again(
-    clock: Clock, operation: str, status: int, message: str
-) -> None:
+async def test_nova_error_is_reported_and_retried(clock: Clock, operation: str, status: int, message: str) -> None:
     async with a_kubernikus_cluster_on_the_sandbox(a_cluster(clock), nodes=1) as (cluster, cloud):
         cluster.run(kubernikus_controller(cloud))
         rule = cloud.faults.fail(operation, status=status, message=message, times=None)
@@ -171,20 +165,20 @@ async def test_what_nova_does_not_do_is_told_and_tried_again(
         assert 5 < request_count(cloud, operation) < 15
         assert server_names(cloud) == ["pool-1"]
         cloud.faults.remove(rule)
-        await gone(cluster, "pool-1")
+        await wait_until_deleted(cluster, "pool-1")
 
 
-async def test_a_cloud_that_asks_for_patience_gets_it(clock: Clock) -> None:
+async def test_retry_after_of_the_cloud_is_respected(clock: Clock) -> None:
     async with a_kubernikus_cluster_on_the_sandbox(a_cluster(clock), nodes=1) as (cluster, cloud):
         cluster.run(kubernikus_controller(cloud))
         cloud.faults.fail("ListServers", status=429, retry_after=7 * MINUTE)
         await request_deletion(cluster, "pool-1")
         await cluster.pass_time(minutes=6)
         assert request_count(cloud, "ListServers") == 1
-        await gone(cluster, "pool-1")
+        await wait_until_deleted(cluster, "pool-1")
 
 
-async def test_a_cloud_that_hangs_delays_no_other_node(clock: Clock) -> None:
+async def test_hanging_cloud_request_delays_no_other_node(clock: Clock) -> None:
     async with a_kubernikus_cluster_on_the_sandbox(a_cluster(clock), nodes=3) as (cluster, cloud):
         cluster.run(kubernikus_controller(cloud))
         cloud.faults.hang("ListServers")
@@ -195,23 +189,23 @@ async def test_a_cloud_that_hangs_delays_no_other_node(clock: Clock) -> None:
         await cluster.eventually(
             lambda: "no answer within" in event_notes(cluster, "pool-1").get("CloudRequestFailed", "")
         )
-        await gone(cluster, "pool-1")
+        await wait_until_deleted(cluster, "pool-1")
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
-async def test_a_deletion_whose_answer_is_lost_happens_once(clock: Clock, *, after: bool) -> None:
+async def test_deletion_with_a_lost_response_happens_once(clock: Clock, *, after: bool) -> None:
     async with a_kubernikus_cluster_on_the_sandbox(a_cluster(clock), nodes=2) as (cluster, cloud):
         cluster.run(kubernikus_controller(cloud))
         cloud.faults.fail("DeleteServer", status=0, after=after)
         await request_deletion(cluster, "pool-1")
-        await gone(cluster, "pool-1")
+        await wait_until_deleted(cluster, "pool-1")
         await cluster.pass_time(minutes=5)
         assert "pool-2" in server_names(cloud)
         assert len(server_names(cloud)) == 2
 
 
-async def test_without_a_server_of_that_name_nothing_is_deleted_and_it_is_told(clock: Clock) -> None:
-    async with a_kubernikus_cluster_on_the_sandbox(a_cluster(clock), nodes=1, paces=NEVER) as (cluster, cloud):
+async def test_missing_server_is_reported_and_nothing_is_deleted(clock: Clock) -> None:
+    async with a_kubernikus_cluster_on_the_sandbox(a_cluster(clock), nodes=1, delays=NEVER) as (cluster, cloud):
         cluster.run(kubernikus_controller(cloud))
         await cluster.create(dict(a_node("pool")))
         await request_deletion(cluster, "pool")
@@ -222,7 +216,7 @@ async def test_without_a_server_of_that_name_nothing_is_deleted_and_it_is_told(c
         assert request_count(cloud, "ListServers") == pytest.approx(10 * MINUTE / INTERVAL, abs=3)
 
 
-async def test_two_servers_of_the_same_name_are_a_question_for_people(clock: Clock) -> None:
+async def test_two_servers_of_the_same_name_are_reported_and_not_deleted(clock: Clock) -> None:
     async with a_kubernikus_cluster_on_the_sandbox(a_cluster(clock), nodes=1) as (cluster, cloud):
         twin = cloud.boot("pool-1")
         cluster.run(kubernikus_controller(cloud))
@@ -232,11 +226,11 @@ async def test_two_servers_of_the_same_name_are_a_question_for_people(clock: Clo
         await cluster.pass_time(minutes=10)
         assert request_count(cloud, "DeleteServer") == 0
         cloud.remove_server(twin)
-        await gone(cluster, "pool-1")
+        await wait_until_deleted(cluster, "pool-1")
 
 
-async def test_a_server_of_that_name_that_is_not_the_nodes_stays(clock: Clock) -> None:
-    async with a_kubernikus_cluster_on_the_sandbox(a_cluster(clock), nodes=1, paces=NEVER) as (cluster, cloud):
+async def test_server_with_the_node_name_but_another_id_is_not_deleted(clock: Clock) -> None:
+    async with a_kubernikus_cluster_on_the_sandbox(a_cluster(clock), nodes=1, delays=NEVER) as (cluster, cloud):
         (first,) = cloud.all_servers
         cloud.all_servers[first].name = "pool-renamed"
         other = cloud.boot("pool-1")
@@ -250,9 +244,9 @@ async def test_a_server_of_that_name_that_is_not_the_nodes_stays(clock: Clock) -
         assert noted_server(cluster, "pool-1") == ""
 
 
-async def test_a_server_that_took_the_name_after_the_nodes_own_was_deleted_stays(clock: Clock) -> None:
-    """A node without a providerID, which nobody removes: by its name alone each successor would be deleted, too."""
-    async with a_kubernikus_cluster_on_the_sandbox(a_cluster(clock), nodes=1, paces=NEVER) as (cluster, cloud):
+async def test_server_that_reuses_the_name_of_a_deleted_server_is_not_deleted(clock: Clock) -> None:
+    """A node without a providerID that is not removed: by name alone each successor would be deleted, too."""
+    async with a_kubernikus_cluster_on_the_sandbox(a_cluster(clock), nodes=1, delays=NEVER) as (cluster, cloud):
         await cluster.create(dict(a_node("other-1")))
         first = cloud.boot("other-1")
         cluster.run(kubernikus_controller(cloud))
@@ -266,7 +260,7 @@ async def test_a_server_that_took_the_name_after_the_nodes_own_was_deleted_stays
         assert request_count(cloud, "DeleteServer") == 1
 
 
-async def test_a_node_of_another_cloud_is_not_even_cordoned(clock: Clock) -> None:
+async def test_node_of_another_cloud_is_not_cordoned(clock: Clock) -> None:
     plan = a_cluster(clock).with_nodes(1, provider_id="aws:///eu-west-1a/i-0abc")
     async with a_kubernikus_cluster_on_the_sandbox(plan, nodes=1) as (cluster, cloud):
         cluster.run(kubernikus_controller(cloud))
@@ -276,10 +270,10 @@ async def test_a_node_of_another_cloud_is_not_even_cordoned(clock: Clock) -> Non
         assert not cloud.faults.calls
 
 
-async def test_a_node_that_goes_meanwhile_is_forgotten(clock: Clock) -> None:
+async def test_node_deleted_meanwhile_leaves_no_state(clock: Clock) -> None:
     made: list[KubernikusController] = []
     plan = a_cluster(clock).with_deployment("shop/cart", replicas=1, budget=1)
-    async with a_kubernikus_cluster_on_the_sandbox(plan, nodes=1, paces=NEVER) as (cluster, cloud):
+    async with a_kubernikus_cluster_on_the_sandbox(plan, nodes=1, delays=NEVER) as (cluster, cloud):
         cluster.run(kubernikus_controller(cloud, on_created=made.append))
         await request_deletion(cluster, "pool-1")
         await cluster.eventually(lambda: is_cordoned(cluster, "pool-1"))
@@ -290,7 +284,7 @@ async def test_a_node_that_goes_meanwhile_is_forgotten(clock: Clock) -> None:
         assert made[0]._queue.stats().delayed == 0
 
 
-async def test_a_successor_of_the_same_name_is_not_deleted_for_its_predecessors_order(clock: Clock) -> None:
+async def test_recreated_node_is_not_deleted_for_the_order_of_its_predecessor(clock: Clock) -> None:
     plan = a_cluster(clock)
     async with a_kubernikus_cluster_on_the_sandbox(plan, nodes=1) as (cluster, cloud):
         cluster.run(kubernikus_controller(cloud))
@@ -306,7 +300,7 @@ async def test_a_successor_of_the_same_name_is_not_deleted_for_its_predecessors_
         assert second in cloud.all_servers
 
 
-async def test_who_uncordons_the_node_again_and_again_is_answered_at_a_pace(clock: Clock) -> None:
+async def test_repeated_uncordon_is_restored_at_a_limited_rate(clock: Clock) -> None:
     plan = a_cluster(clock).with_deployment("shop/cart", replicas=1, budget=1)
     async with a_kubernikus_cluster_on_the_sandbox(plan, nodes=1) as (cluster, cloud):
         cluster.run(kubernikus_controller(cloud))
@@ -319,7 +313,7 @@ async def test_who_uncordons_the_node_again_and_again_is_answered_at_a_pace(cloc
         assert "CordonRestored" in event_notes(cluster, "pool-1")
 
 
-async def test_other_settings_count_at_once(clock: Clock) -> None:
+async def test_changed_settings_apply_at_once(clock: Clock) -> None:
     made: list[KubernikusController] = []
     plan = a_cluster(clock).with_deployment("shop/cart", replicas=1, budget=1)
     async with a_kubernikus_cluster_on_the_sandbox(plan, nodes=1) as (cluster, cloud):
@@ -329,10 +323,10 @@ async def test_other_settings_count_at_once(clock: Clock) -> None:
         assert cluster.has("nodes", "pool-1")
         policy = DrainPolicy.like_smc(eviction_timeout=MINUTE, deletion_timeout=MINUTE)
         made[0].update_settings(KubernikusSettings(interval=INTERVAL, policy=policy))
-        await gone(cluster, "pool-1")
+        await wait_until_deleted(cluster, "pool-1")
 
 
-async def test_before_its_own_node_is_emptied_another_process_leads(clock: Clock) -> None:
+async def test_leader_hands_over_before_its_own_node_is_drained(clock: Clock) -> None:
     plan = a_cluster(clock).with_deployment("shop/cart", replicas=2)
     async with a_kubernikus_cluster_on_the_sandbox(plan, nodes=2) as (cluster, cloud):
         before = cluster.pods_on("pool-1")
@@ -351,10 +345,10 @@ async def test_before_its_own_node_is_emptied_another_process_leads(clock: Clock
         assert cluster.pods_on("pool-1") == before
         assert is_cordoned(cluster, "pool-1")
         cluster.run(kubernikus_controller(cloud), name="successor")
-        await gone(cluster, "pool-1")
+        await wait_until_deleted(cluster, "pool-1")
 
 
-async def test_what_is_told_of_an_order_says_that_no_budget_was_asked(clock: Clock) -> None:
+async def test_deletion_event_states_how_many_other_nodes_are_unavailable(clock: Clock) -> None:
     async with a_kubernikus_cluster_on_the_sandbox(a_cluster(clock), nodes=4) as (cluster, cloud):
         cluster.run(kubernikus_controller(cloud))
         cloud.faults.fail("ListServers", status=503, times=None)
@@ -367,7 +361,7 @@ async def test_what_is_told_of_an_order_says_that_no_budget_was_asked(clock: Clo
 
 
 @pytest.mark.parametrize("mark", [None, "{}", "?"])
-async def test_a_node_whose_mark_is_edited_is_given_back_when_the_order_is_withdrawn(
+async def test_node_with_an_edited_cordon_annotation_is_released_when_the_order_is_withdrawn(
     clock: Clock, mark: str | None
 ) -> None:
     plan = a_cluster(clock).with_deployment("shop/cart", replicas=1, budget=1)

@@ -1,6 +1,6 @@
-"""From the order to the end the operator is stopped at each write and each call, and its successor comes to the same.
+"""The operator crashes at each write and each Nova call, and its successor reaches the same end state.
 
-However many operators there are, and however old what they see is: no server goes but the one that was ordered.
+Whatever the number of operators and the age of their caches, only the ordered server is deleted.
 """
 
 import asyncio
@@ -37,7 +37,7 @@ SECOND, MINUTE = timedelta(seconds=1), timedelta(minutes=1)
 
 
 class CurrentCloud:
-    """The cloud of the cluster that runs right now: a story is told many times, each time with another one."""
+    """The cloud of the current run: a scenario runs many times, each time with another cloud."""
 
     cloud: OpenStackCloud
 
@@ -58,7 +58,7 @@ def a_shop(clock: Clock) -> ClusterPlan:
 
 
 def nodes_of(history: Sequence[Write]) -> Any:
-    """Return which nodes came and went, and what of ours those have that stay."""
+    """Return which nodes exist, with the labels, annotations and cordon of Haulout."""
     there = {write.key: write.after for write in history if write.kind.plural == "nodes"}
     return {name: None if node is None else _ours(node) for name, node in there.items()}
 
@@ -70,24 +70,24 @@ def _ours(node: RawObject) -> Any:
     ].get("unschedulable")
 
 
-async def deleted(stage: CrashRun) -> None:
+async def deleted(run: CrashRun) -> None:
     """Delete one of three nodes."""
-    async with a_kubernikus_cluster_on_the_sandbox(a_shop(stage.clock), nodes=3) as (cluster, cloud):
+    async with a_kubernikus_cluster_on_the_sandbox(a_shop(run.clock), nodes=3) as (cluster, cloud):
         CURRENT_CLOUD.cloud = cloud
-        stage.start_operator(cluster.cluster)
+        run.start_operator(cluster.cluster)
         await request_deletion(cluster, "pool-1")
-        await settled(cluster, cloud, without=["pool-1"])
+        await wait_until_settled(cluster, cloud, without=["pool-1"])
         await cluster.eventually(
             lambda: all(needs_update(cluster, node) == "false" for node in cluster.by_key("nodes"))
         )
 
 
-async def withdrawn(stage: CrashRun) -> None:
+async def withdrawn(run: CrashRun) -> None:
     """Withdraw an order that a budget holds up."""
-    plan = a_cluster(stage.clock).with_deployment("shop/cart", replicas=1, budget=1).with_delays(Delays.zero())
+    plan = a_cluster(run.clock).with_deployment("shop/cart", replicas=1, budget=1).with_delays(Delays.zero())
     async with a_kubernikus_cluster_on_the_sandbox(plan, nodes=1) as (cluster, cloud):
         CURRENT_CLOUD.cloud = cloud
-        stage.start_operator(cluster.cluster)
+        run.start_operator(cluster.cluster)
         await request_deletion(cluster, "pool-1")
         await cluster.eventually(lambda: is_cordoned(cluster, "pool-1"))
         await cluster.pass_time(seconds=10)
@@ -98,53 +98,55 @@ async def withdrawn(stage: CrashRun) -> None:
         assert server_names(cloud) == ["pool-1"]
 
 
-async def settled(cluster: SandboxCluster, cloud: OpenStackCloud, *, without: list[str], count: int = 3) -> None:
+async def wait_until_settled(
+    cluster: SandboxCluster, cloud: OpenStackCloud, *, without: list[str], count: int = 3
+) -> None:
     await cluster.eventually(lambda: not set(without) & set(cluster.by_key("nodes")), within=15 * MINUTE)
     await cluster.eventually(lambda: len(cluster.by_key("nodes")), becomes=count, within=5 * MINUTE)
     await cluster.pass_time(seconds=30)
     stay = {f"pool-{number}" for number in range(1, count + 1)} - set(without)
-    assert stay <= set(server_names(cloud)), "a server went that nobody ordered to go"
+    assert stay <= set(server_names(cloud)), "a server was deleted without an order"
     assert len(cluster.by_key("nodes")) == count
 
 
 @pytest.mark.parametrize(("story", "writes"), [(deleted, 7), (withdrawn, 3)], ids=["deleted", "withdrawn"])
-def test_an_order_survives_a_crash_at_any_write(story: Any, writes: int) -> None:
+def test_deletion_order_survives_a_crash_at_any_write(story: Any, writes: int) -> None:
     found = assert_survives_crashes(story, operator=kubernikus_controller(CURRENT_CLOUD), compare=nodes_of)
     assert found >= writes
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("operation", ["ListServers", "DeleteServer"])
-async def test_an_order_survives_a_crash_at_any_call_of_nova(clock: Clock, operation: str, *, after: bool) -> None:
+async def test_deletion_order_survives_a_crash_at_any_nova_call(clock: Clock, operation: str, *, after: bool) -> None:
     async with a_kubernikus_cluster_on_the_sandbox(a_shop(clock), nodes=3) as (cluster, cloud):
         process = cluster.run(kubernikus_controller(cloud))
-        struck: list[str] = []
+        killed: list[str] = []
 
         async def watcher(called: str, is_after: bool) -> None:  # noqa: FBT001 - as the cloud calls it
-            if (called, is_after) == (operation, after) and not struck:
-                struck.append(called)
+            if (called, is_after) == (operation, after) and not killed:
+                killed.append(called)
                 process.kill()
                 await asyncio.Event().wait()
 
         cloud.faults.on_call = watcher
         await request_deletion(cluster, "pool-1")
-        await cluster.eventually(lambda: struck)
+        await cluster.eventually(lambda: killed)
         await cluster.pass_time(seconds=2)
         process.start()
-        await settled(cluster, cloud, without=["pool-1"])
+        await wait_until_settled(cluster, cloud, without=["pool-1"])
 
 
-async def test_two_that_both_believe_they_lead_delete_what_was_ordered_and_nothing_else(clock: Clock) -> None:
+async def test_two_leaders_delete_only_the_ordered_servers(clock: Clock) -> None:
     async with a_kubernikus_cluster_on_the_sandbox(a_shop(clock), nodes=4) as (cluster, cloud):
         for name in ("one", "two"):
             cluster.run(kubernikus_controller(cloud), name=name)
         for node in ("pool-1", "pool-2"):
             await request_deletion(cluster, node)
-        await settled(cluster, cloud, without=["pool-1", "pool-2"], count=4)
+        await wait_until_settled(cluster, cloud, without=["pool-1", "pool-2"], count=4)
 
 
-async def test_who_sees_an_old_order_does_not_delete_a_server_that_may_stay(clock: Clock) -> None:
-    """It has not heard that the order was withdrawn: what it writes first is refused."""
+async def test_controller_with_a_stale_order_does_not_delete_the_server(clock: Clock) -> None:
+    """Its cache misses the withdrawal, so its first patch is refused."""
     plan = a_cluster(clock).with_deployment("shop/cart", replicas=1, budget=1)
     async with a_kubernikus_cluster_on_the_sandbox(plan, nodes=1) as (cluster, cloud):
         cluster.run(kubernikus_controller(cloud), name="stale")
@@ -162,7 +164,7 @@ async def test_who_sees_an_old_order_does_not_delete_a_server_that_may_stay(cloc
         await cluster.eventually(free, within=30 * MINUTE)
 
 
-async def test_who_noted_the_server_asks_the_node_once_more_before_it_deletes(clock: Clock) -> None:
+async def test_controller_with_a_recorded_server_reads_the_node_again_before_deletion(clock: Clock) -> None:
     async with a_kubernikus_cluster_on_the_sandbox(a_cluster(clock), nodes=1) as (cluster, cloud):
         rule = cloud.faults.fail("DeleteServer", status=503, times=None)
         cluster.run(kubernikus_controller(cloud), name="stale")
@@ -177,7 +179,7 @@ async def test_who_noted_the_server_asks_the_node_once_more_before_it_deletes(cl
         assert "DeleteServer" not in cloud.faults.calls
 
 
-async def test_a_deposed_leader_changes_nothing_any_more(clock: Clock) -> None:
+async def test_deposed_leader_changes_nothing(clock: Clock) -> None:
     def refuse() -> None:
         raise LeadershipLost("another leads")
 
@@ -194,10 +196,10 @@ async def test_a_deposed_leader_changes_nothing_any_more(clock: Clock) -> None:
 
 
 @pytest.mark.parametrize("fault", list(map(fault_mixture, range(6))), ids=str)
-async def test_an_order_comes_through_faults_of_all_kinds(clock: Clock, fault: Fault) -> None:
+async def test_deletion_order_completes_despite_faults(clock: Clock, fault: Fault) -> None:
     async with a_kubernikus_cluster_on_the_sandbox(a_shop(clock), nodes=3) as (cluster, cloud):
         cluster.run(kubernikus_controller(cloud))
         await request_deletion(cluster, "pool-1")
         await cluster.pass_time(seconds=0.004)
         await cluster.inject_fault(fault)
-        await settled(cluster, cloud, without=["pool-1"])
+        await wait_until_settled(cluster, cloud, without=["pool-1"])

@@ -1,4 +1,4 @@
-"""What is to be done about a node that is ordered to go, from what is seen of it alone."""
+"""The decision about a node that is marked for deletion."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -74,7 +74,7 @@ def an_observation(node: Node | None = None, **more: Any) -> Observation:
     return Observation(**{"node": node or a_node(), "now": NOW, "settings": SETTINGS, "drain": a_drain(), **more})
 
 
-def test_the_way_of_an_order_is_cordon_drain_ask_note_delete() -> None:
+def test_deletion_order_cordons_drains_finds_records_and_deletes_the_server() -> None:
     assert isinstance(decide(an_observation(a_node(ours=False), drain=None)).action, CordonNode)
     assert decide(an_observation(drain=None)).action == StartDrain(SETTINGS.policy)
     assert decide(an_observation(drain=a_drain(ended=None))).reason == "Draining"
@@ -91,7 +91,7 @@ def test_the_way_of_an_order_is_cordon_drain_ask_note_delete() -> None:
 @pytest.mark.parametrize(
     "provider", [f"openstack:///{ID}", f"openstack://eu-de-1/{ID}", f"OPENSTACK:///{ID.upper()}", ""]
 )
-def test_a_server_is_the_nodes_by_its_name_and_by_its_id_if_there_is_one(provider: str) -> None:
+def test_server_matches_the_node_by_name_and_by_provider_id(provider: str) -> None:
     others = (Server(id=OTHER, name="n10"), Server(id=OTHER, name="an1"), Server(id=OTHER, name="N1"))
     assert isinstance(
         decide(an_observation(a_node(provider=provider), lookup=ServerLookup(servers=(*others, MINE)))).action,
@@ -110,7 +110,7 @@ def test_a_server_is_the_nodes_by_its_name_and_by_its_id_if_there_is_one(provide
         (a_node(provider="aws:///eu-west-1a/i-0abc"), (MINE,), ""),
     ],
 )
-def test_what_is_odd_is_told_and_deletes_nothing(node: Node, servers: tuple[Server, ...], reason: str) -> None:
+def test_inconsistent_server_is_reported_and_not_deleted(node: Node, servers: tuple[Server, ...], reason: str) -> None:
     decision = decide(an_observation(node, lookup=ServerLookup(servers=servers)))
     assert not isinstance(decision.action, RecordServer | DeleteServer)
     assert decision.reason == reason
@@ -125,12 +125,12 @@ def test_what_is_odd_is_told_and_deletes_nothing(node: Node, servers: tuple[Serv
         ((replace(MINE, status="DELETED"),), "ServerDeleting"),
     ],
 )
-def test_what_leaves_already_is_not_told_to_go_again(servers: tuple[Server, ...], reason: str) -> None:
+def test_server_that_is_being_deleted_is_not_deleted_again(servers: tuple[Server, ...], reason: str) -> None:
     decision = decide(an_observation(a_node({SERVER_ANNOTATION: ID}), lookup=ServerLookup(servers=servers)))
     assert (decision.action, decision.reason, decision.is_warning) == (None, reason, False)
 
 
-def test_without_an_order_the_drain_stops_first_and_then_all_of_ours_goes() -> None:
+def test_withdrawn_order_stops_the_drain_and_then_releases_the_node() -> None:
     node = a_node({SERVER_ANNOTATION: ID, "somebody.else/note": "x"}, ordered=False)
     assert decide(an_observation(node)).action == StopDrain()
     step = decide(an_observation(node, drain=None)).action
@@ -144,16 +144,16 @@ def test_without_an_order_the_drain_stops_first_and_then_all_of_ours_goes() -> N
     assert decide(an_observation(a_node(ordered=False, ours=False), drain=None)).action is None
 
 
-def test_a_drain_of_another_node_of_this_name_is_not_believed() -> None:
+def test_drain_of_another_node_of_the_same_name_is_stopped() -> None:
     assert decide(an_observation(drain=a_drain(node_uid="u0"))).action == StopDrain()
 
 
-def test_another_policy_counts_at_once() -> None:
+def test_changed_drain_policy_applies_at_once() -> None:
     other = DrainPolicy.like_smc(eviction_timeout=timedelta(minutes=1), deletion_timeout=timedelta(minutes=1))
     assert decide(an_observation(settings=KubernikusSettings(policy=other))).action == ChangeDrainPolicy(other)
 
 
-def test_a_mark_that_nobody_can_read_is_told_of_nodes_that_are_ordered_to_go() -> None:
+def test_unreadable_cordon_annotation_is_reported_only_for_ordered_nodes() -> None:
     node = a_node({cordon.CORDON_ANNOTATION: "?"}, ours=False)
     assert decide(an_observation(node, drain=None)).reason == "CordonUnreadable"
     assert (
@@ -162,7 +162,7 @@ def test_a_mark_that_nobody_can_read_is_told_of_nodes_that_are_ordered_to_go() -
     )
 
 
-def test_a_hold_that_comes_later_stops_nothing_that_has_started() -> None:
+def test_hold_set_later_stops_nothing_that_has_started() -> None:
     held = {"haulout.dev/hold": "until=2026-01-05T10:00:00Z; by=alice"}
     waiting = decide(an_observation(a_node(held, ours=False), drain=None))
     assert (waiting.reason, waiting.requeue_at) == ("Held", NOW + timedelta(hours=1))
@@ -179,13 +179,13 @@ def test_a_hold_that_comes_later_stops_nothing_that_has_started() -> None:
         ("v1.31.4-eks-1", "v1.31.4", True),
     ],
 )
-def test_kubelets_are_compared_by_semantic_versions(server: str, kubelet: str, *, differs: bool) -> None:
+def test_kubelet_versions_are_compared_semantically(server: str, kubelet: str, *, differs: bool) -> None:
     assert needs_update(server=server, kubelet=kubelet) is differs
 
 
 @pytest.mark.parametrize(
     ("server", "kubelet"), [("v1.31.4", ""), ("", "v1.31.4"), ("v1.31", "v1.31.4"), ("v1.31.4", "v")]
 )
-def test_what_is_no_version_is_said_to_be_none(server: str, kubelet: str) -> None:
+def test_malformed_version_is_refused(server: str, kubelet: str) -> None:
     with pytest.raises(MalformedVersion, match="version"):
         needs_update(server=server, kubelet=kubelet)

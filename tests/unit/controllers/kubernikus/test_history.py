@@ -1,4 +1,4 @@
-"""What stays in the history of a node that somebody ordered to be deleted, for as long as there is the node."""
+"""The history of a node that is marked for deletion."""
 
 from datetime import timedelta
 
@@ -21,7 +21,7 @@ from support.platforms.kubernikus import (
 SOON = timedelta(seconds=5)
 
 
-async def test_the_order_the_drain_and_the_deletion(clock: Clock) -> None:
+async def test_history_records_order_drain_and_deletion(clock: Clock) -> None:
     plan = a_cluster(clock).with_crd(custom_resource_definition()).with_deployment("shop/cart", replicas=4)
     async with a_kubernikus_cluster_on_the_sandbox(plan, nodes=2) as (cluster, cloud):
         cloud.ends_within = timedelta(minutes=1)
@@ -37,7 +37,7 @@ async def test_the_order_the_drain_and_the_deletion(clock: Clock) -> None:
         assert transition_texts(cluster, "pool-2", CORDON_OWNER) == []
 
 
-async def test_an_order_that_is_withdrawn_and_given_again(clock: Clock) -> None:
+async def test_history_records_an_order_that_is_withdrawn_and_repeated(clock: Clock) -> None:
     plan = a_cluster(clock).with_crd(custom_resource_definition()).with_deployment("shop/cart", replicas=1, budget=1)
     async with a_kubernikus_cluster_on_the_sandbox(plan, nodes=1) as (cluster, cloud):
         cluster.run(kubernikus_controller(cloud, keeps_history=True))
@@ -47,18 +47,18 @@ async def test_an_order_that_is_withdrawn_and_given_again(clock: Clock) -> None:
         assert transition_texts(cluster, "pool-1", CORDON_OWNER) == ["→ Running", "Running → Ended", "→ Running"]
 
 
-def test_a_crash_at_any_write_leaves_a_history_that_leads_to_its_end() -> None:
+def test_history_is_consistent_after_a_crash_at_any_write() -> None:
     clouds: list[OpenStackCloud] = []
 
     async def operate(client: Client) -> None:
         await kubernikus_controller(clouds[-1], keeps_history=True)(client)
 
-    async def story(stage: CrashRun) -> None:
-        plan = a_cluster(stage.clock).with_crd(custom_resource_definition()).with_delays(Delays.zero())
+    async def story(run: CrashRun) -> None:
+        plan = a_cluster(run.clock).with_crd(custom_resource_definition()).with_delays(Delays.zero())
         plan = plan.with_deployment("shop/cart", replicas=1, budget=1)
         async with a_kubernikus_cluster_on_the_sandbox(plan, nodes=1) as (cluster, cloud):
             clouds.append(cloud)
-            stage.start_operator(cluster.cluster)
+            run.start_operator(cluster.cluster)
             await request_deletion(cluster, "pool-1")
             await cluster.eventually(lambda: is_cordoned(cluster, "pool-1"))
             await cluster.pass_time(seconds=10)

@@ -50,7 +50,7 @@ async def a_cloud() -> AsyncIterator[tuple[OpenStackCloud, OpenStackSettings]]:
 
 
 def clients_for(*settings: OpenStackSettings, seconds: float = 10) -> SdkNova:
-    """Return calls with these credentials, one after the other."""
+    """Return a Nova client that uses these credentials one after the other."""
     left = list(settings)
 
     async def credentials() -> OpenStackSettings:
@@ -63,7 +63,7 @@ def named(servers: Sequence[object]) -> list[str]:
     return sorted(Server.from_document(document).name for document in servers)  # type: ignore[arg-type]  # documents
 
 
-async def test_nova_says_the_same_by_the_sdk_as_in_this_process() -> None:
+async def test_sdk_and_model_return_the_same_servers() -> None:
     async with a_cloud() as (cloud, settings):
         nova = clients_for(settings)
         first = cloud.boot("node-1")
@@ -79,14 +79,14 @@ async def test_nova_says_the_same_by_the_sdk_as_in_this_process() -> None:
         assert cloud.faults.calls.count("Authenticate") == 1
 
 
-async def test_a_server_that_is_gone_is_deleted() -> None:
+async def test_deleting_a_missing_server_succeeds() -> None:
     async with a_cloud() as (cloud, settings):
         server = cloud.boot("node-1")
         cloud.remove_server(server)
         await clients_for(settings).delete(server)
 
 
-async def test_many_servers_come_in_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_servers_are_read_in_pages(monkeypatch: pytest.MonkeyPatch) -> None:
     from support.clouds.openstack import http_server
 
     monkeypatch.setattr(http_server, "_PAGE", 3)
@@ -96,14 +96,14 @@ async def test_many_servers_come_in_pages(monkeypatch: pytest.MonkeyPatch) -> No
         assert named(await clients_for(settings).servers("node")) == [f"node-{number}" for number in range(8)]
 
 
-async def test_an_address_without_the_version_will_do() -> None:
+async def test_auth_url_without_a_version_is_accepted() -> None:
     async with a_cloud() as (cloud, settings):
         cloud.boot("node-1")
         bare = replace(settings, auth_url=settings.auth_url.removesuffix("/v3"))
         assert named(await clients_for(bare).servers("node-1")) == ["node-1"]
 
 
-async def test_a_token_that_has_expired_is_had_anew() -> None:
+async def test_expired_token_is_renewed() -> None:
     async with a_cloud() as (cloud, settings):
         nova, server = clients_for(settings), cloud.boot("node-1")
         await nova.servers("node-1")
@@ -113,7 +113,7 @@ async def test_a_token_that_has_expired_is_had_anew() -> None:
         assert cloud.faults.calls.count("Authenticate") == 2
 
 
-async def test_credentials_that_are_changed_count_without_a_restart() -> None:
+async def test_changed_credentials_apply_without_a_restart() -> None:
     async with a_cloud() as (cloud, settings):
         cloud.boot("node-1")
         nova = clients_for(replace(settings, password="old"), settings)
@@ -125,7 +125,7 @@ async def test_credentials_that_are_changed_count_without_a_restart() -> None:
 
 
 @pytest.mark.parametrize("status", [400, 403, 409, 500, 503])
-async def test_what_nova_refuses_is_told_with_its_status_and_words(status: int) -> None:
+async def test_nova_error_keeps_status_and_message(status: int) -> None:
     async with a_cloud() as (cloud, settings):
         server = cloud.boot("node-1")
         cloud.faults.fail("DeleteServer", status=status, message="not\nnow")
@@ -134,10 +134,10 @@ async def test_what_nova_refuses_is_told_with_its_status_and_words(status: int) 
         assert caught.value.status == status
         assert f"deleting server {server}" in str(caught.value)
         assert "not now" in str(caught.value)
-        assert cloud.faults.calls.count("DeleteServer") == 1, "who calls decides when to try again"
+        assert cloud.faults.calls.count("DeleteServer") == 1, "the caller decides about retries"
 
 
-async def test_who_is_to_wait_hears_for_how_long() -> None:
+async def test_retry_after_is_part_of_the_error() -> None:
     async with a_cloud() as (cloud, settings):
         cloud.faults.fail("ListServers", status=429, retry_after=timedelta(seconds=7), times=None)
         with pytest.raises(CloudError) as caught:
@@ -145,7 +145,7 @@ async def test_who_is_to_wait_hears_for_how_long() -> None:
         assert (caught.value.status, caught.value.retry_after) == (429, timedelta(seconds=7))
 
 
-async def test_no_answer_is_an_error_after_a_while_and_has_no_status() -> None:
+async def test_missing_response_is_an_error_without_a_status() -> None:
     async with a_cloud() as (cloud, settings):
         cloud.faults.hang("ListServers")
         with pytest.raises(CloudError, match="timed out") as caught:
@@ -156,9 +156,7 @@ async def test_no_answer_is_an_error_after_a_while_and_has_no_status() -> None:
 
 
 @pytest.mark.parametrize("body", ["<html>", "[]", "null", '{"servers": null}', '{"servers": ["x"]}', '"x"'])
-async def test_an_answer_that_makes_no_sense_is_an_error_like_any_other(
-    body: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_invalid_response_is_a_cloud_error(body: str, monkeypatch: pytest.MonkeyPatch) -> None:
     from support.clouds.openstack import http_server
 
     async def garbled(_: object, __: web.Request) -> web.Response:
@@ -170,13 +168,13 @@ async def test_an_answer_that_makes_no_sense_is_an_error_like_any_other(
             await clients_for(settings).servers("node-1")
 
 
-async def test_a_region_that_is_not_there_is_named() -> None:
+async def test_unknown_region_is_named_in_the_error() -> None:
     async with a_cloud() as (_, settings):
         with pytest.raises(CloudError, match="in mars region not found"):
             await clients_for(replace(settings, region="mars")).servers("node-1")
 
 
-async def test_no_message_and_no_log_line_has_the_password_or_a_token(caplog: pytest.LogCaptureFixture) -> None:
+async def test_messages_and_logs_contain_no_password_and_no_token(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(0)
     async with a_cloud() as (cloud, settings):
         cloud.faults.fail("Authenticate", status=500, message=f"somebody wrote {PASSWORD} here")
@@ -190,7 +188,7 @@ async def test_no_message_and_no_log_line_has_the_password_or_a_token(caplog: py
     assert "token-" not in output
 
 
-async def test_credentials_that_cannot_be_read_are_no_call_at_all() -> None:
+async def test_unreadable_credentials_send_no_request() -> None:
     async def credentials() -> OpenStackSettings:
         raise ExternalError("./provider/cloudprovider.conf has no password in [Global]")
 
@@ -198,7 +196,7 @@ async def test_credentials_that_cannot_be_read_are_no_call_at_all() -> None:
         await SdkNova(credentials).servers("node-1")
 
 
-async def test_the_loop_goes_on_while_the_cloud_is_slow() -> None:
+async def test_event_loop_is_not_blocked_by_a_slow_cloud() -> None:
     async with a_cloud() as (cloud, settings):
         cloud.boot("node-1")
         cloud.faults.delay("ListServers", duration=timedelta(seconds=0.5), times=1)
@@ -210,7 +208,7 @@ async def test_the_loop_goes_on_while_the_cloud_is_slow() -> None:
             await slow
 
 
-def test_without_the_sdk_it_is_said_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_sdk_is_reported_with_the_package_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     openstack_sdk.check()
     monkeypatch.setattr(openstack_sdk, "_PACKAGE", "no_such_sdk")
     with pytest.raises(ConfigError, match=r"pip install 'haulout\[openstack\]'"):

@@ -1,4 +1,4 @@
-"""A kubernikus.yaml is read as the SAP maintenance-controller reads it, and all that is wrong is told with its line."""
+"""kubernikus.yaml is read as by the SAP maintenance-controller, and all errors are reported with their line."""
 
 import asyncio
 import json
@@ -40,7 +40,7 @@ def settings(text: str, **environ: str) -> KubernikusSettings:
     return read(text, file="kubernikus.yaml", environ=environ).configuration
 
 
-def test_a_file_says_how_often_how_long_and_where_credentials_are() -> None:
+def test_kubernikus_settings_have_interval_drain_policy_and_secret() -> None:
     assert settings(FILE, SECRET="cloud") == KubernikusSettings(
         interval=timedelta(seconds=30),
         policy=DrainPolicy.like_smc(eviction_timeout=timedelta(minutes=5), deletion_timeout=timedelta(minutes=2)),
@@ -48,14 +48,14 @@ def test_a_file_says_how_often_how_long_and_where_credentials_are() -> None:
     )
 
 
-def test_without_force_no_time_has_an_effect_and_a_bare_number_is_seconds() -> None:
+def test_timeouts_are_ignored_without_force_and_numbers_are_seconds() -> None:
     assert settings(GENTLE) == KubernikusSettings(
         interval=timedelta(minutes=1), policy=DrainPolicy.like_smc(), secret=None
     )
 
 
 @pytest.mark.parametrize("missing", ["requeue", "podDeletion", "podEviction"])
-def test_what_is_required_there_is_required_here(missing: str) -> None:
+def test_fields_required_by_the_sap_controller_are_required(missing: str) -> None:
     given = {"requeue": "30s", "podDeletion": {"period": "1s", "timeout": "1s"}}
     given["podEviction"] = given["podDeletion"]
     del given[missing]
@@ -77,27 +77,27 @@ def test_what_is_required_there_is_required_here(missing: str) -> None:
         ("intervals: [", "kubernikus.yaml:2: expected YAML"),
     ],
 )
-def test_what_is_wrong_is_told_with_its_line_and_key(text: str, problem: str) -> None:
+def test_invalid_kubernikus_settings_are_reported_with_line_and_key(text: str, problem: str) -> None:
     with pytest.raises(ConfigErrors, match=problem):
         settings(text)
 
 
 @pytest.mark.parametrize(
-    ("text", "doubt"),
+    ("text", "warning"),
     [
         (GENTLE + "cloudProviderSecret: {name: a}\n", "cloudProviderSecret.namespace: expected both"),
         (GENTLE + "cloudProviderSecrets: {}\n", "did you mean cloudProviderSecret?"),
         (GENTLE.replace("60", "10ms"), "shorter than the minimum of 1s"),
     ],
 )
-def test_what_is_probably_not_meant_is_a_warning(text: str, doubt: str) -> None:
+def test_probable_mistakes_cause_warnings(text: str, warning: str) -> None:
     loaded = read(text, file="kubernikus.yaml", environ={})
-    assert [it for it in map(str, loaded.warnings) if doubt in it]
+    assert [it for it in map(str, loaded.warnings) if warning in it]
     assert loaded.configuration.secret is None
     assert loaded.configuration.interval >= timedelta(seconds=1)
 
 
-async def test_an_edit_counts_and_a_broken_one_changes_nothing(
+async def test_valid_edits_are_applied_and_invalid_ones_keep_the_settings(
     clock: Clock, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = tmp_path / "kubernikus.yaml"
@@ -121,7 +121,7 @@ async def edited(path: Path, text: str, clock: Clock) -> None:
     await clock.sleep(timedelta(seconds=3))
 
 
-def test_haulout_check_explains_it(haulout: RunCommand, tmp_path: Path) -> None:
+def test_haulout_check_explains_kubernikus_settings(haulout: RunCommand, tmp_path: Path) -> None:
     path = tmp_path / "kubernikus.yaml"
     path.write_text(FILE)
     found = haulout("check", str(path), "--env", "SECRET=cloud")
@@ -136,7 +136,7 @@ def test_haulout_check_explains_it(haulout: RunCommand, tmp_path: Path) -> None:
     assert {it["key"] for it in json.loads(broken.out)["errors"]} >= {"intervals.requeue"}
 
 
-def test_a_file_that_is_not_there_is_said_at_once(haulout: RunCommand, tmp_path: Path) -> None:
+def test_missing_kubernikus_file_is_an_error_at_the_start(haulout: RunCommand, tmp_path: Path) -> None:
     found = haulout("run", "--kubernikus", str(tmp_path / "none.yaml"))
     assert found.code == 2
     assert "none.yaml: expected a file that can be read: no such file" in found.err

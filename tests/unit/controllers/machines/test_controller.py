@@ -1,4 +1,4 @@
-"""What wakes the controller of MachineMaintenances, and how soon it acts."""
+"""Events that trigger a reconcile of MachineMaintenances, and its delay."""
 
 from datetime import timedelta
 
@@ -36,10 +36,10 @@ SLOW = MachineApiDelays(
 )
 
 
-async def test_a_record_that_is_deleted_during_its_surge_frees_its_set_at_once(clock: Clock) -> None:
+async def test_machinemaintenance_deleted_during_its_surge_releases_its_machine_set_at_once(clock: Clock) -> None:
     """The new Machine takes 20 minutes, so that no other event wakes the set."""
     plan = with_openshift(a_cluster(clock))
-    async with plan.on_the_sandbox() as cluster, machine_api(cluster, paces=SLOW):
+    async with plan.on_the_sandbox() as cluster, machine_api(cluster, delays=SLOW):
         first, _ = await create_machine_set(cluster, "workers", replicas=2)
         cluster.run(machinemaintenance_operator(ReplacementPolicy(surge=True)))
         await create_machinemaintenance(cluster, first)
@@ -50,9 +50,9 @@ async def test_a_record_that_is_deleted_during_its_surge_frees_its_set_at_once(c
         assert cluster.get("machinesets", f"{MACHINE_NAMESPACE}/workers")["spec"]["replicas"] == 2
 
 
-async def test_a_status_that_may_not_be_written_yet_is_written_before_the_next_look(clock: Clock) -> None:
-    """The next look is days ahead."""
-    async with with_openshift(a_cluster(clock)).on_the_sandbox() as cluster, machine_api(cluster, paces=SHORT_DELAYS):
+async def test_rate_limited_status_is_written_before_the_next_requeue(clock: Clock) -> None:
+    """The next requeue is days ahead."""
+    async with with_openshift(a_cluster(clock)).on_the_sandbox() as cluster, machine_api(cluster, delays=SHORT_DELAYS):
         [machine] = await create_machine_set(cluster, "workers", replicas=1)
         cluster.run(machinemaintenance_operator(ReplacementPolicy(lead=timedelta(days=1))))
         start = clock.now() + timedelta(days=9)
@@ -64,11 +64,11 @@ async def test_a_status_that_may_not_be_written_yet_is_written_before_the_next_l
         await cluster.eventually(lambda: message(cluster, machine) != before, within=SHORTLY)
 
 
-async def test_a_heartbeat_of_a_control_plane_node_costs_no_request(clock: Clock) -> None:
+async def test_heartbeat_of_a_control_plane_node_costs_no_request(clock: Clock) -> None:
     def requests(cluster: SandboxCluster) -> int:
         return len(cluster.transport().sent_requests(path="/controlplanemachinesets"))
 
-    async with with_openshift(a_cluster(clock)).on_the_sandbox() as cluster, machine_api(cluster, paces=SHORT_DELAYS):
+    async with with_openshift(a_cluster(clock)).on_the_sandbox() as cluster, machine_api(cluster, delays=SHORT_DELAYS):
         first, *_ = await create_control_plane(cluster)
         node = node_of(cluster, first)
         cluster.run(run_operator)
@@ -82,7 +82,7 @@ async def test_a_heartbeat_of_a_control_plane_node_costs_no_request(clock: Clock
 
 
 async def test_a_record_that_somebody_changed_unseen_is_read_again_at_once(clock: Clock) -> None:
-    async with with_openshift(a_cluster(clock)).on_the_sandbox() as cluster, machine_api(cluster, paces=SHORT_DELAYS):
+    async with with_openshift(a_cluster(clock)).on_the_sandbox() as cluster, machine_api(cluster, delays=SHORT_DELAYS):
         [machine] = await create_machine_set(cluster, "workers", replicas=1)
         await cluster.patch("nodes", node_of(cluster, machine), metadata={"annotations": {HOLD: "a migration"}})
         cluster.run(run_operator)
@@ -96,7 +96,7 @@ async def test_a_record_that_somebody_changed_unseen_is_read_again_at_once(clock
 
 
 async def test_a_record_whose_set_cannot_be_read_says_so_until_it_can(clock: Clock) -> None:
-    async with with_openshift(a_cluster(clock)).on_the_sandbox() as cluster, machine_api(cluster, paces=SHORT_DELAYS):
+    async with with_openshift(a_cluster(clock)).on_the_sandbox() as cluster, machine_api(cluster, delays=SHORT_DELAYS):
         first, *_ = await create_control_plane(cluster)
         cluster.run(run_operator)
         await cluster.pass_time(minutes=1)

@@ -1,4 +1,4 @@
-"""From the record to the end the operator is stopped at each write, and its successor brings all to the same end."""
+"""The operator crashes at each write, and its successor completes the replacement."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
@@ -44,7 +44,7 @@ Counts = Callable[[Request], bool]
 
 
 def ends(history: Sequence[Write]) -> Any:
-    """Return which Machines were told to go, how records ended, and how many Machines the sets want."""
+    """Return the deleted Machines, the final phases, and the replicas of the MachineSets."""
     gone, deletion_requested, wanted = set(), {}, {}
     for write in history:
         if write.kind.plural == "machines" and "deletionTimestamp" in (write.after or {}).get("metadata", {}):
@@ -59,70 +59,70 @@ def ends(history: Sequence[Write]) -> Any:
     return gone, deletion_requested, wanted
 
 
-async def settled(cluster: SandboxCluster, count: int) -> None:
+async def wait_until_settled(cluster: SandboxCluster, count: int) -> None:
     await cluster.eventually(lambda: len(ready_machines(cluster)), becomes=count, within=TIMEOUT)
     await cluster.eventually(lambda: len(machines(cluster)), becomes=count, within=TIMEOUT)
     await cluster.eventually(lambda: claimed_machine(cluster, "workers"), becomes="")
     assert cluster.get("machinesets", WORKERS)["spec"]["replicas"] == count
 
 
-async def one_after_the_other(stage: CrashRun) -> None:
+async def one_by_one(crash_run: CrashRun) -> None:
     """Replace both Machines of a set."""
     async with (
-        with_openshift(a_cluster(stage.clock)).on_the_sandbox() as cluster,
-        machine_api(cluster, paces=SHORT_DELAYS),
+        with_openshift(a_cluster(crash_run.clock)).on_the_sandbox() as cluster,
+        machine_api(cluster, delays=SHORT_DELAYS),
     ):
         old = await create_machine_set(cluster, "workers", replicas=2)
-        stage.start_operator(cluster.cluster)
+        crash_run.start_operator(cluster.cluster)
         for name in old:
             await create_machinemaintenance(cluster, name)
         for name in old:
             await wait_until_completed(cluster, name)
             assert is_deletion_scheduled(cluster, name)
-        await settled(cluster, 2)
+        await wait_until_settled(cluster, 2)
 
 
-async def one(stage: CrashRun) -> None:
+async def one(crash_run: CrashRun) -> None:
     """Replace one Machine."""
     async with (
-        with_openshift(a_cluster(stage.clock)).on_the_sandbox() as cluster,
-        machine_api(cluster, paces=SHORT_DELAYS),
+        with_openshift(a_cluster(crash_run.clock)).on_the_sandbox() as cluster,
+        machine_api(cluster, delays=SHORT_DELAYS),
     ):
         old = await create_machine_set(cluster, "workers", replicas=2)
-        stage.start_operator(cluster.cluster)
+        crash_run.start_operator(cluster.cluster)
         await create_machinemaintenance(cluster, old[0])
         await wait_until_completed(cluster, old[0])
         assert is_deletion_scheduled(cluster, old[0])
-        await settled(cluster, 2)
+        await wait_until_settled(cluster, 2)
         assert old[1] in machines(cluster)
 
 
-async def cancelled_surge(stage: CrashRun) -> None:
-    """Call a surge off before the new node is there."""
+async def cancelled_surge(crash_run: CrashRun) -> None:
+    """Cancel a surge before the new node exists."""
     async with (
-        with_openshift(a_cluster(stage.clock)).on_the_sandbox() as cluster,
-        machine_api(cluster, paces=SHORT_DELAYS),
+        with_openshift(a_cluster(crash_run.clock)).on_the_sandbox() as cluster,
+        machine_api(cluster, delays=SHORT_DELAYS),
     ):
         old = await create_machine_set(cluster, "workers", replicas=2)
-        stage.start_operator(cluster.cluster)
+        crash_run.start_operator(cluster.cluster)
         await create_machinemaintenance(cluster, old[0])
         await cluster.eventually(lambda: phase(cluster, old[0]), becomes="Surging")
         change = {"description": "[Canceled] degraded hardware"}
         await cluster.patch(PLURAL, f"{NAMESPACE}/mm-{old[0]}", spec=change)
         await cluster.eventually(lambda: phase(cluster, old[0]), becomes="Cancelled")
-        await settled(cluster, 2)
+        await wait_until_settled(cluster, 2)
         assert machines(cluster) == sorted(old)
         assert terminating_machines(cluster) == []
 
 
-async def control_plane_machines(stage: CrashRun) -> None:
+async def control_plane_machines(crash_run: CrashRun) -> None:
     """Replace two Machines of the control plane."""
     async with (
-        with_openshift(a_cluster(stage.clock)).on_the_sandbox() as cluster,
-        machine_api(cluster, paces=SHORT_DELAYS),
+        with_openshift(a_cluster(crash_run.clock)).on_the_sandbox() as cluster,
+        machine_api(cluster, delays=SHORT_DELAYS),
     ):
         old = await create_control_plane(cluster)
-        stage.start_operator(cluster.cluster)
+        crash_run.start_operator(cluster.cluster)
         for name in old[:2]:
             await create_machinemaintenance(cluster, name)
         for name in old[:2]:
@@ -132,16 +132,16 @@ async def control_plane_machines(stage: CrashRun) -> None:
         assert old[2] in machines(cluster)
 
 
-async def two_events_of_one_instance(stage: CrashRun) -> None:
-    """Hear of two events of one instance, of which one is called off."""
+async def two_events_of_one_instance(crash_run: CrashRun) -> None:
+    """Report two events of one instance, and cancel one of them."""
     async with (
-        with_openshift(a_cluster(stage.clock)).on_the_sandbox() as cluster,
-        machine_api(cluster, paces=SHORT_DELAYS),
+        with_openshift(a_cluster(crash_run.clock)).on_the_sandbox() as cluster,
+        machine_api(cluster, delays=SHORT_DELAYS),
     ):
         old = await create_machine_set(cluster, "workers", replicas=2)
         instance = instance_of(cluster, old[0])
-        stage.start_operator(cluster.cluster)
-        soon = stage.clock.now() + timedelta(minutes=6)
+        crash_run.start_operator(cluster.cluster)
+        soon = crash_run.clock.now() + timedelta(minutes=6)
         await report_event(cluster, old[0], event="1", start=soon)
         await report_event(cluster, old[0], event="2", start=soon)
         await cluster.eventually(lambda: len(cluster.by_key(PLURAL)), becomes=2)
@@ -149,23 +149,23 @@ async def two_events_of_one_instance(stage: CrashRun) -> None:
         await cluster.eventually(lambda: phase(cluster, f"{old[0]}-2"), becomes="Cancelled")
         await report_event(cluster, old[0], event="1", instance=instance, start=soon - timedelta(minutes=2))
         await wait_until_completed(cluster, f"{old[0]}-1")
-        await settled(cluster, 2)
+        await wait_until_settled(cluster, 2)
         assert old[1] in machines(cluster)
 
 
 def counted_writes(*parts: str) -> Counts:
-    """Count writes to these, but not what they tell, where the others are those of another story."""
+    """Count writes to these paths except status; other writes belong to another scenario."""
 
     def counts(request: Request) -> bool:
-        is_told = request.path.endswith("/status")
-        return counts_as_write(request) and not is_told and any(part in request.path for part in parts)
+        is_status = request.path.endswith("/status")
+        return counts_as_write(request) and not is_status and any(part in request.path for part in parts)
 
     return counts
 
 
 STORIES: dict[str, tuple[Run, ReplacementPolicy, Counts, int]] = {
     "one": (one, ReplacementPolicy(), counts_as_write, 7),
-    "one after the other": (one_after_the_other, ReplacementPolicy(), counted_writes("/machinesets"), 5),
+    "one after the other": (one_by_one, ReplacementPolicy(), counted_writes("/machinesets"), 5),
     "with a surge": (one, ReplacementPolicy(surge=True), counts_as_write, 11),
     "a surge called off": (cancelled_surge, ReplacementPolicy(surge=True), counts_as_write, 5),
     "of the control plane": (
@@ -184,7 +184,7 @@ STORIES: dict[str, tuple[Run, ReplacementPolicy, Counts, int]] = {
 
 
 @pytest.mark.parametrize("story", STORIES)
-def test_replacing_survives_a_crash_at_any_write(story: str) -> None:
+def test_replacement_survives_a_crash_at_any_write(story: str) -> None:
     run, terms, counts, writes = STORIES[story]
     found = assert_survives_crashes(
         run,
@@ -196,7 +196,7 @@ def test_replacing_survives_a_crash_at_any_write(story: str) -> None:
     assert found >= writes
 
 
-def test_who_comes_back_when_the_machine_is_gone_knows_that_it_was_told_to_go() -> None:
+def test_restarted_operator_recognizes_that_the_deleted_machine_was_its_own_deletion() -> None:
     found = assert_survives_crashes(
         one, operator=run_operator, compare=ends, restart_delay=timedelta(minutes=1), writes_only_to_api=True
     )

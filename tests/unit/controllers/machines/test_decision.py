@@ -1,4 +1,4 @@
-"""What is decided about a Machine, from what is seen."""
+"""The decision about a Machine from one observation."""
 
 from datetime import UTC, datetime, time, timedelta
 from typing import Any
@@ -91,8 +91,8 @@ CLAIM_WITHOUT_SURGE = ReplacementClaim(machine="m1", uid="uid-m1", version="7")
 STARTED = MachineMaintenanceStatus(machine_uid="uid-m1", phase=MachineMaintenancePhase.REPLACING)
 
 
-def test_the_way_of_a_machine_step_by_step() -> None:
-    """The claim; the record says which Machine; it is deleted; the flag is set; it is gone."""
+def test_replacement_claims_records_deletes_and_completes_a_machine() -> None:
+    """Claim; record the Machine in the status; delete it; set maintenancescheduled; completed."""
     first = decide(an_observation()).action
     assert isinstance(first, WriteClaim)
     assert (first.claim, first.replicas) == (CLAIM_WITHOUT_SURGE, None)
@@ -106,7 +106,7 @@ def test_the_way_of_a_machine_step_by_step() -> None:
     assert decide(an_observation(done, machine=None)).phase is MachineMaintenancePhase.COMPLETED
 
 
-def test_a_machine_that_changed_since_its_claim_is_claimed_again_before_it_is_deleted() -> None:
+def test_machine_changed_since_its_claim_is_claimed_again_before_deletion() -> None:
     step = decide(
         an_observation(a_maintenance(status=STARTED), machine=a_machine(version="8"), owner=a_set(CLAIM_WITHOUT_SURGE))
     ).action
@@ -114,7 +114,7 @@ def test_a_machine_that_changed_since_its_claim_is_claimed_again_before_it_is_de
     assert step.claim.version == "8"
 
 
-def test_a_machine_of_the_same_name_that_came_later_is_not_touched() -> None:
+def test_later_machine_of_the_same_name_is_not_deleted() -> None:
     later = a_machine(uid="another")
     assert isinstance(
         decide(an_observation(a_maintenance(status=STARTED), machine=later)).action, SetMaintenanceScheduled
@@ -140,7 +140,7 @@ def test_a_machine_of_the_same_name_that_came_later_is_not_touched() -> None:
         ),
     ],
 )
-def test_a_set_is_whole_before_one_of_its_machines_goes(more: dict[str, Any], reason: str) -> None:
+def test_machine_set_must_be_complete_and_ready_before_a_replacement(more: dict[str, Any], reason: str) -> None:
     decision = decide(an_observation(**more))
     assert (decision.phase, decision.reason, decision.action) == (MachineMaintenancePhase.WAITING, reason, None)
 
@@ -148,7 +148,7 @@ def test_a_set_is_whole_before_one_of_its_machines_goes(more: dict[str, Any], re
 @pytest.mark.parametrize(
     ("machine", "owner", "reason"),
     [
-        pytest.param(a_machine(owner_references=()), None, "NoController", id="nobody makes another"),
+        pytest.param(a_machine(owner_references=()), None, "NoController", id="no controller creates another"),
         pytest.param(a_machine(), None, "NoController", id="its set is gone"),
         pytest.param(
             msgspec.structs.replace(a_machine(), spec=MachineSpec()), a_set(), "NoInstance", id="no instance yet"
@@ -164,7 +164,7 @@ def test_a_set_is_whole_before_one_of_its_machines_goes(more: dict[str, Any], re
         ),
     ],
 )
-def test_what_would_do_harm_is_refused_with_a_reason(machine: Machine, owner: MachineSet | None, reason: str) -> None:
+def test_harmful_replacement_is_refused_with_a_reason(machine: Machine, owner: MachineSet | None, reason: str) -> None:
     decision = decide(an_observation(machine=machine, owner=owner))
     assert (decision.phase, decision.reason, decision.is_warning, decision.action) == (
         MachineMaintenancePhase.REFUSED,
@@ -185,11 +185,13 @@ def control_plane_nodes(*, ready: int = 3, there: int = 3) -> tuple[Node, ...]:
         pytest.param(control_plane_nodes(ready=2), "Active", "ControlPlaneUnhealthy", id="one is not ready"),
         pytest.param(control_plane_nodes(there=2), "Active", "ControlPlaneUnhealthy", id="one is missing"),
         pytest.param(control_plane_nodes(ready=0), "Active", "ControlPlaneUnhealthy", id="its own is not ready"),
-        pytest.param(control_plane_nodes(), "Inactive", "NoControlPlaneMachineSet", id="nobody makes another"),
+        pytest.param(control_plane_nodes(), "Inactive", "NoControlPlaneMachineSet", id="no controller creates another"),
         pytest.param(control_plane_nodes(), "Active", "Next", id="all is well"),
     ],
 )
-def test_of_the_control_plane_one_goes_only_when_all_are_well(nodes: tuple[Node, ...], state: str, reason: str) -> None:
+def test_control_plane_machine_is_replaced_only_when_all_control_plane_nodes_are_ready(
+    nodes: tuple[Node, ...], state: str, reason: str
+) -> None:
     """Case 16."""
     machine = a_machine(kind=CONTROL_PLANE_MACHINE_SETS.kind)
     owner = a_set(replicas=3, state=state)
@@ -198,14 +200,14 @@ def test_of_the_control_plane_one_goes_only_when_all_are_well(nodes: tuple[Node,
     assert (decision.action is not None) == (reason == "Next")
 
 
-def test_what_waits_is_looked_at_when_its_event_is_over() -> None:
+def test_waiting_maintenance_is_requeued_when_its_event_ends() -> None:
     waiting = decide(
         an_observation(a_maintenance(notafter=NOW + timedelta(hours=2)), peers=peers(a_machine(), ready=False))
     )
     assert (waiting.phase, waiting.requeue_at) == (MachineMaintenancePhase.WAITING, NOW + timedelta(hours=2))
 
 
-def test_the_set_of_the_control_plane_is_asked_again() -> None:
+def test_missing_control_plane_machine_set_is_checked_again() -> None:
     machine = a_machine(kind=CONTROL_PLANE_MACHINE_SETS.kind)
     refused = decide(an_observation(machine=machine, owner=None, control_plane=control_plane_nodes()))
     assert (refused.phase, refused.requeue_at) == (MachineMaintenancePhase.REFUSED, NOW + timedelta(minutes=5))
@@ -218,7 +220,7 @@ SCALED_UP = ReplacementClaim(machine="m1", uid="uid-m1", version="7", stage=Clai
 SURGE = ReplacementPolicy(surge=True)
 
 
-def test_the_way_of_a_surge_step_by_step() -> None:
+def test_surge_scales_up_records_marks_and_scales_down() -> None:
     first = decide(an_observation(policy=SURGE)).action
     assert isinstance(first, WriteClaim)
     assert (first.claim.stage, first.replicas) == (ClaimStage.SCALED_UP, 3)
@@ -238,28 +240,28 @@ def test_the_way_of_a_surge_step_by_step() -> None:
     assert (down.claim.stage, down.replicas) == (ClaimStage.SCALED_DOWN, 2)
 
 
-def test_a_surge_that_is_not_ready_is_not_waited_for_longer_than_the_cloud_waits() -> None:
+def test_surge_is_awaited_no_longer_than_the_event_allows() -> None:
     maintenance = a_maintenance(notbefore=NOW + timedelta(minutes=10))
     assert isinstance(
         decide(an_observation(maintenance, policy=SURGE, owner=a_set(SCALED_UP, replicas=3))).action, RecordMachine
     )
 
 
-def test_without_the_settings_a_surge_that_was_begun_is_brought_to_its_end() -> None:
+def test_started_surge_is_completed_after_the_setting_is_removed() -> None:
     waiting = decide(an_observation(owner=a_set(SCALED_UP, replicas=3)))
     assert waiting.phase is MachineMaintenancePhase.SURGING
 
 
-# Claims that nobody needs
+# Unused claims
 
 
-def test_a_claim_is_dropped_when_its_machine_is_gone() -> None:
+def test_claim_is_released_when_its_machine_is_gone() -> None:
     step = next_release_action(a_set(CLAIM_WITHOUT_SURGE), peers(others=2), is_replacement_requested=True)
     assert isinstance(step, ReleaseClaim)
     assert step.replicas is None
 
 
-def test_before_a_claim_is_dropped_a_deletion_under_way_is_made_to_fail() -> None:
+def test_pending_deletion_is_invalidated_before_its_claim_is_released() -> None:
     assert isinstance(
         next_release_action(a_set(CLAIM_WITHOUT_SURGE), peers(a_machine()), is_replacement_requested=False),
         InvalidateDeletion,
@@ -270,7 +272,7 @@ def test_before_a_claim_is_dropped_a_deletion_under_way_is_made_to_fail() -> Non
     )
 
 
-def test_a_claim_that_is_needed_stays() -> None:
+def test_claim_that_is_needed_is_kept() -> None:
     assert next_release_action(a_set(CLAIM_WITHOUT_SURGE), peers(a_machine()), is_replacement_requested=True) is None
     assert (
         next_release_action(
@@ -280,7 +282,7 @@ def test_a_claim_that_is_needed_stays() -> None:
     )
 
 
-def test_a_surge_is_taken_back_with_the_machine_that_was_made_for_it() -> None:
+def test_cancelled_surge_deletes_the_machine_created_for_it() -> None:
     latest = a_machine("o9", creation_timestamp=NOW)
     there = (*peers(a_machine()), Peer(latest))
     step = next_release_action(a_set(SCALED_UP, replicas=3), there, is_replacement_requested=False)
@@ -288,7 +290,7 @@ def test_a_surge_is_taken_back_with_the_machine_that_was_made_for_it() -> None:
     assert step.machine.name == "o9"
 
 
-def test_what_is_written_over_a_claim_is_no_claim() -> None:
+def test_overwritten_claim_annotation_counts_as_no_claim() -> None:
     owner = msgspec.structs.replace(
         a_set(), metadata=ObjectMeta(name="workers", uid="set", annotations={CLAIM_ANNOTATION: "{"})
     )
@@ -299,14 +301,14 @@ def test_what_is_written_over_a_claim_is_no_claim() -> None:
 # When
 
 
-def test_without_terms_it_is_at_once() -> None:
+def test_replacement_is_due_at_once_without_a_policy() -> None:
     """As with the Machine Maintenance Operator."""
     assert check_replacement_time(
         MachineMaintenanceSpec(notbefore=NOW + timedelta(days=14)), policy=ReplacementPolicy(), now=NOW
     ).is_due
 
 
-def test_with_a_lead_it_is_that_long_before() -> None:
+def test_replacement_is_due_one_lead_time_before_the_event() -> None:
     spec = MachineMaintenanceSpec(notbefore=NOW + timedelta(days=10))
     found = check_replacement_time(spec, policy=ReplacementPolicy(lead=timedelta(days=2)), now=NOW)
     assert (found.is_due, found.requeue_at) == (False, NOW + timedelta(days=8))
@@ -315,7 +317,7 @@ def test_with_a_lead_it_is_that_long_before() -> None:
     ).is_due
 
 
-def test_with_a_window_it_is_in_the_next_one() -> None:
+def test_replacement_is_due_in_the_next_window() -> None:
     found = check_replacement_time(MachineMaintenanceSpec(), policy=ReplacementPolicy(windows=SATURDAY_NIGHT), now=NOW)
     assert not found.is_due
     assert found.requeue_at is not None
@@ -325,7 +327,7 @@ def test_with_a_window_it_is_in_the_next_one() -> None:
     ).is_due
 
 
-def test_with_a_lead_and_windows_it_is_in_the_last_window_that_is_in_time() -> None:
+def test_replacement_is_due_in_the_last_window_before_the_lead_time() -> None:
     """The event is on a Tuesday in two weeks; the second Saturday is the last chance."""
     spec = MachineMaintenanceSpec(notbefore=datetime(2026, 5, 26, 6, tzinfo=UTC))
     policy = ReplacementPolicy(lead=timedelta(hours=1), windows=SATURDAY_NIGHT)
@@ -337,7 +339,7 @@ def test_with_a_lead_and_windows_it_is_in_the_last_window_that_is_in_time() -> N
     assert check_replacement_time(spec, policy=policy, now=early.requeue_at).is_due
 
 
-def test_a_freeze_is_kept_and_said_when_the_cloud_begins_before_it_ends() -> None:
+def test_blackout_delays_the_replacement_and_reports_that_it_is_not_on_time() -> None:
     always = WeeklyWindow(weekdays=frozenset(range(7)), start=time(0), end=time(0), ends_next_day=True)
     freeze = BusyPeriod(NOW - timedelta(days=1), NOW + timedelta(days=5), "year-end")
     policy = ReplacementPolicy(windows=Timetable(windows=(always,), blackouts=(freeze,)))
@@ -360,13 +362,13 @@ def test_a_freeze_is_kept_and_said_when_the_cloud_begins_before_it_ends() -> Non
         {"maintenancescheduled": True},
     ],
 )
-def test_what_is_over_is_left_alone(spec: dict[str, Any]) -> None:
+def test_finished_or_cancelled_maintenance_is_left_alone(spec: dict[str, Any]) -> None:
     decision = decide(an_observation(a_maintenance(**spec)))
     assert (decision.phase, decision.action) == (MachineMaintenancePhase.CANCELLED, None)
 
 
 def peers_on_hold(until: timedelta | None = None) -> tuple[Peer, ...]:
-    """Return the Machines of the set, of which a person holds the node of the first."""
+    """Return the Machines of the set; the node of the first has a hold."""
     value = hold.format_annotation(reason="migration", by="alice", until=None if until is None else NOW + until)
     own, *others = peers(a_machine())
     assert own.node is not None
@@ -377,13 +379,13 @@ def peers_on_hold(until: timedelta | None = None) -> tuple[Peer, ...]:
 @pytest.mark.parametrize(
     ("until", "begins", "is_on_time"),
     [
-        pytest.param(None, None, True, id="nobody knows when the cloud begins"),
+        pytest.param(None, None, True, id="unknown start of the event"),
         pytest.param(timedelta(hours=1), timedelta(hours=2), True, id="over before the cloud begins"),
         pytest.param(timedelta(hours=2), timedelta(hours=2), False, id="until it begins"),
         pytest.param(None, timedelta(days=9), False, id="for ever"),
     ],
 )
-def test_a_machine_whose_node_a_person_holds_waits_and_says_whether_that_is_too_long(
+def test_hold_on_the_node_delays_the_replacement_and_reports_whether_it_is_too_late(
     until: timedelta | None,
     begins: timedelta | None,
     is_on_time: bool,  # noqa: FBT001 - a table
@@ -396,7 +398,7 @@ def test_a_machine_whose_node_a_person_holds_waits_and_says_whether_that_is_too_
     assert decision.requeue_at == (None if until is None else NOW + until)
 
 
-def test_a_hold_is_no_concern_of_what_has_begun_nor_of_a_profile_that_has_asked_before() -> None:
+def test_hold_does_not_affect_a_started_replacement_or_a_request_of_a_profile() -> None:
     assert isinstance(
         decide(an_observation(owner=a_set(CLAIM_WITHOUT_SURGE), peers=peers_on_hold())).action, RecordMachine
     )
@@ -415,7 +417,7 @@ def test_a_hold_is_no_concern_of_what_has_begun_nor_of_a_profile_that_has_asked_
         ("uid-m1", True, MachineMaintenancePhase.COMPLETED),
     ],
 )
-def test_a_cancelled_record_is_completed_only_after_its_machine_was_deleted(
+def test_cancelled_maintenance_is_completed_only_after_its_machine_was_deleted(
     uid: str, *, flag: bool, phase: MachineMaintenancePhase
 ) -> None:
     status = MachineMaintenanceStatus(machine_uid=uid, phase=MachineMaintenancePhase.CANCELLED, message="a person did")
@@ -423,7 +425,7 @@ def test_a_cancelled_record_is_completed_only_after_its_machine_was_deleted(
     assert (decision.phase, decision.action) == (phase, None)
 
 
-def test_a_machine_that_leaves_says_what_happens_to_its_node_or_to_its_instance() -> None:
+def test_message_of_a_terminating_machine_mentions_its_node_or_its_instance() -> None:
     with_node = a_machine(deletion_timestamp=NOW)
     without = msgspec.structs.replace(with_node, status=MachineStatus(phase="Deleting"))
     assert (
@@ -434,13 +436,13 @@ def test_a_machine_that_leaves_says_what_happens_to_its_node_or_to_its_instance(
 
 
 @pytest.mark.parametrize("replicas", [0, 1, 3])
-def test_a_set_whose_claimed_machine_is_gone_takes_its_surge_back(replicas: int) -> None:
+def test_surge_is_scaled_down_when_the_claimed_machine_is_gone(replicas: int) -> None:
     step = next_release_action(a_set(SCALED_UP, replicas=replicas), peers(others=2), is_replacement_requested=False)
     assert isinstance(step, ReleaseClaim)
     assert step.replicas == max(replicas - 1, 0)
 
 
-def test_a_surge_whose_machine_is_not_made_yet_is_taken_back() -> None:
+def test_surge_is_scaled_down_before_its_machine_is_created() -> None:
     step = next_release_action(
         a_set(SCALED_UP, replicas=3), peers(a_machine(), others=1), is_replacement_requested=False
     )

@@ -1,4 +1,4 @@
-"""Which record a notice asks for, and what it says."""
+"""The MachineMaintenance that a notice requests."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -51,7 +51,7 @@ def a_maintenance(**spec: Any) -> MachineMaintenance:
     )
 
 
-def test_an_event_becomes_a_record_as_the_machine_maintenance_operator_writes_it() -> None:
+def test_event_becomes_a_record_like_in_the_machine_maintenance_operator() -> None:
     """Case 6, with the times that it dropped."""
     found = desired_maintenance(a_notice(), MACHINE, [], notice_filter=NoticeFilter(), now=NOW)
     assert found is not None
@@ -60,7 +60,7 @@ def test_an_event_becomes_a_record_as_the_machine_maintenance_operator_writes_it
 
 
 @pytest.mark.parametrize("code", EVENT_CODES)
-def test_each_of_the_five_codes_makes_a_record_for_who_wants_it_as_before(code: str) -> None:
+def test_each_event_code_creates_a_record_with_the_filter_of_the_machine_maintenance_operator(code: str) -> None:
     """Case 8."""
     found = desired_maintenance(
         a_notice(code, kind=MaintenanceKind.REBOOT), MACHINE, [], notice_filter=MMO_NOTICE_FILTER, now=NOW
@@ -69,7 +69,7 @@ def test_each_of_the_five_codes_makes_a_record_for_who_wants_it_as_before(code: 
     assert found.spec.eventcode == code
 
 
-def test_an_unknown_code_makes_none() -> None:
+def test_unknown_event_code_creates_no_record() -> None:
     """Case 8."""
     assert (
         desired_maintenance(
@@ -83,8 +83,8 @@ def test_an_unknown_code_makes_none() -> None:
     )
 
 
-def test_a_reboot_needs_no_other_machine() -> None:
-    """Case 23: a profile drains the node and gives it back; the Machine is kept."""
+def test_reboot_creates_no_record() -> None:
+    """Case 23: a profile drains and releases the node; the Machine is kept."""
     assert (
         desired_maintenance(
             a_notice("instance-reboot", kind=MaintenanceKind.REBOOT), MACHINE, [], notice_filter=NoticeFilter(), now=NOW
@@ -93,7 +93,7 @@ def test_a_reboot_needs_no_other_machine() -> None:
     )
 
 
-def test_a_notice_about_no_machine_makes_none() -> None:
+def test_notice_without_a_machine_creates_no_record() -> None:
     """Cases 7, 19."""
     assert desired_maintenance(a_notice(), None, [], notice_filter=NoticeFilter(), now=NOW) is None
     assert not is_about(a_notice(), msgspec.structs.replace(MACHINE, spec=MachineSpec()))
@@ -102,17 +102,17 @@ def test_a_notice_about_no_machine_makes_none() -> None:
     assert not is_about(a_notice(provider_id=""), msgspec.structs.replace(MACHINE, status=MachineStatus()))
 
 
-def test_a_machine_that_leaves_already_is_not_recorded_again() -> None:
+def test_terminating_machine_gets_no_record() -> None:
     leaving = msgspec.structs.replace(MACHINE, metadata=ObjectMeta(name=MACHINE.name, deletion_timestamp=NOW))
     assert desired_maintenance(a_notice(), leaving, [], notice_filter=NoticeFilter(), now=NOW) is None
 
 
-def test_a_record_that_is_there_already_is_left_as_it_is() -> None:
+def test_existing_record_is_unchanged() -> None:
     """Case 9, and under its old name."""
     assert desired_maintenance(a_notice(), MACHINE, [a_maintenance()], notice_filter=NoticeFilter(), now=NOW) is None
 
 
-def test_a_moved_event_moves_its_record() -> None:
+def test_rescheduled_event_updates_its_record() -> None:
     """Case 22."""
     later = START + timedelta(days=3)
     found = desired_maintenance(
@@ -123,7 +123,7 @@ def test_a_moved_event_moves_its_record() -> None:
 
 
 @pytest.mark.parametrize(("stage", "word"), [(NoticeStage.ENDED, "[Completed]"), (NoticeStage.CANCELLED, "[Canceled]")])
-def test_an_event_that_is_over_closes_its_record_and_makes_none(stage: NoticeStage, word: str) -> None:
+def test_finished_event_closes_its_record_and_creates_none(stage: NoticeStage, word: str) -> None:
     """Case 15."""
     over = a_notice(stage=stage)
     found = desired_maintenance(over, MACHINE, [a_maintenance()], notice_filter=NoticeFilter(), now=NOW)
@@ -135,24 +135,24 @@ def test_an_event_that_is_over_closes_its_record_and_makes_none(stage: NoticeSta
     assert desired_maintenance(over, MACHINE, [closed], notice_filter=NoticeFilter(), now=NOW) is None
 
 
-def test_what_a_person_called_off_stays_called_off() -> None:
+def test_record_cancelled_by_a_user_stays_cancelled() -> None:
     by_hand = a_maintenance(description="[Canceled] by us, we stop it ourselves")
     assert desired_maintenance(a_notice(), MACHINE, [by_hand], notice_filter=NoticeFilter(), now=NOW) is None
 
 
-def test_a_record_whose_machine_was_told_to_go_is_not_changed_any_more() -> None:
+def test_record_of_a_deleted_machine_is_unchanged() -> None:
     gone = a_maintenance(maintenancescheduled=True)
     assert desired_maintenance(a_notice(start=NOW), MACHINE, [gone], notice_filter=NoticeFilter(), now=NOW) is None
 
 
-def test_a_record_of_the_same_event_for_another_machine_is_not_this_one() -> None:
+def test_record_of_the_same_event_for_another_machine_is_distinct() -> None:
     other = a_maintenance(machinelink="another", machineid="i-0other", notbefore=None)
     found = desired_maintenance(a_notice(), MACHINE, [other], notice_filter=NoticeFilter(), now=NOW)
     assert found is not None
     assert found.existing is None
 
 
-def test_a_record_is_closed_though_its_machine_is_gone() -> None:
+def test_record_is_closed_although_its_machine_is_gone() -> None:
     found = desired_maintenance(
         a_notice(stage=NoticeStage.CANCELLED), None, [a_maintenance()], notice_filter=NoticeFilter(), now=NOW
     )
@@ -160,7 +160,7 @@ def test_a_record_is_closed_though_its_machine_is_gone() -> None:
     assert found.spec.is_over_or_cancelled
 
 
-def test_another_event_of_the_same_machine_is_another_record() -> None:
+def test_second_event_of_a_machine_gets_its_own_record() -> None:
     """Cases 20, 21."""
     another = a_notice(notice_id="instance-event-2")
     found = desired_maintenance(
@@ -170,7 +170,7 @@ def test_another_event_of_the_same_machine_is_another_record() -> None:
     assert (found.existing, found.name) == (None, f"mm-{MACHINE.name}-2")
 
 
-def test_the_name_that_the_cloud_has_for_the_event_counts() -> None:
+def test_event_id_annotation_identifies_the_record() -> None:
     noted = msgspec.structs.replace(
         a_notice(notice_id="arn:aws:health:…/i-0abc"),
         metadata=ObjectMeta(name="x", annotations={EVENT_ID_ANNOTATION: EVENT}),
@@ -179,7 +179,7 @@ def test_the_name_that_the_cloud_has_for_the_event_counts() -> None:
 
 
 @pytest.mark.parametrize("event", ["arn:aws:health:eu/EC2", "Ümlaut", "", "x" * 400])
-def test_any_event_id_makes_a_name(event: str) -> None:
+def test_object_name_is_valid_for_any_event_id(event: str) -> None:
     name = object_name("prod-worker", event)
     assert name.startswith("mm-prod-worker-")
     assert len(name) <= 253

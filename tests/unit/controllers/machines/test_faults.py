@@ -1,4 +1,4 @@
-"""Whatever befalls the operator, and however many there are: one Machine at a time, and all come to their end."""
+"""With any fault and several operators, one Machine is replaced at a time, and all replacements complete."""
 
 from collections.abc import Sequence
 from datetime import timedelta
@@ -41,7 +41,7 @@ WORKERS = f"{MACHINE_NAMESPACE}/workers"
 
 
 def most_deleting(history: Sequence[Write]) -> int:
-    """Return how many Machines were on their way at once, at any revision."""
+    """Return the maximum of Machines that were terminating at once."""
     gone: set[str] = set()
     most = 0
     for write in history:
@@ -53,7 +53,7 @@ def most_deleting(history: Sequence[Write]) -> int:
 
 
 def most_desired(history: Sequence[Write]) -> int:
-    """Return how many Machines the set was to have, at most."""
+    """Return the maximum replicas of the MachineSet."""
     found = [item.after for item in history if item.kind.plural == "machinesets" and item.after is not None]
     return max(int(item["spec"]["replicas"]) for item in found)
 
@@ -75,8 +75,8 @@ OTHERS = ("pod events late", "the scheduler pauses")  # there are no pods
 @pytest.mark.parametrize(
     "fault", [*(it for it in faults_for_turn(0) if it.name not in OTHERS), *map(fault_mixture, range(3))], ids=str
 )
-async def test_replacing_comes_through_any_fault(clock: Clock, fault: Fault) -> None:
-    async with with_openshift(a_cluster(clock)).on_the_sandbox() as cluster, machine_api(cluster, paces=SHORT_DELAYS):
+async def test_replacement_completes_despite_any_fault(clock: Clock, fault: Fault) -> None:
+    async with with_openshift(a_cluster(clock)).on_the_sandbox() as cluster, machine_api(cluster, delays=SHORT_DELAYS):
         old = await create_machine_set(cluster, "workers", replicas=2)
         cluster.run(run_operator)
         for name in old:
@@ -87,10 +87,8 @@ async def test_replacing_comes_through_any_fault(clock: Clock, fault: Fault) -> 
 
 
 @pytest.mark.parametrize("terms", [ReplacementPolicy(), ReplacementPolicy(surge=True)], ids=["plainly", "with a surge"])
-async def test_two_operators_that_both_believe_they_lead_replace_one_at_a_time(
-    clock: Clock, terms: ReplacementPolicy
-) -> None:
-    async with with_openshift(a_cluster(clock)).on_the_sandbox() as cluster, machine_api(cluster, paces=SHORT_DELAYS):
+async def test_two_leaders_replace_one_machine_at_a_time(clock: Clock, terms: ReplacementPolicy) -> None:
+    async with with_openshift(a_cluster(clock)).on_the_sandbox() as cluster, machine_api(cluster, delays=SHORT_DELAYS):
         old = await create_machine_set(cluster, "workers", replicas=3)
         for name in ("one", "two"):
             cluster.run(machinemaintenance_operator(terms), name=name)
@@ -100,8 +98,8 @@ async def test_two_operators_that_both_believe_they_lead_replace_one_at_a_time(
         assert most_desired(cluster.history) == (4 if terms.surge else 3)
 
 
-async def test_an_operator_with_a_copy_that_is_minutes_old_does_not_take_a_second_one(clock: Clock) -> None:
-    async with with_openshift(a_cluster(clock)).on_the_sandbox() as cluster, machine_api(cluster, paces=SHORT_DELAYS):
+async def test_operator_with_a_stale_cache_does_not_replace_a_second_machine(clock: Clock) -> None:
+    async with with_openshift(a_cluster(clock)).on_the_sandbox() as cluster, machine_api(cluster, delays=SHORT_DELAYS):
         old = await create_machine_set(cluster, "workers", replicas=3)
         cluster.run(run_operator, name="stale")
         await cluster.pass_time(seconds=1)
@@ -114,15 +112,13 @@ async def test_an_operator_with_a_copy_that_is_minutes_old_does_not_take_a_secon
         await all_replaced(cluster, old)
 
 
-async def test_of_two_who_saw_the_same_set_one_takes_it(clock: Clock) -> None:
-    """The claim is bound to the state of the set: who has an old copy of it cannot write over the claim of another."""
+async def test_claim_is_acquired_by_one_of_two_operators(clock: Clock) -> None:
+    """The claim requires the resource version of the set: a stale operator cannot overwrite another claim."""
     paces = MachineApiDelays(instance=timedelta(), node_join=timedelta(seconds=1), termination=timedelta(hours=1))
-    async with with_openshift(a_cluster(clock)).on_the_sandbox() as cluster, machine_api(cluster, paces=paces):
+    async with with_openshift(a_cluster(clock)).on_the_sandbox() as cluster, machine_api(cluster, delays=paces):
         first, second = await create_machine_set(cluster, "workers", replicas=2)
         cluster.run(machinemaintenance_operator(namespace=""), name="fresh")
-        cluster.run(
-            machinemaintenance_operator(namespace="later"), name="stale"
-        )  # who has not heard of the first record
+        cluster.run(machinemaintenance_operator(namespace="later"), name="stale")  # it does not know the first record
         await cluster.pass_time(seconds=1)
         cluster.transport("stale").faults.delay_event(
             timedelta(minutes=2), path="/apis/machine.openshift.io", times=None
@@ -132,9 +128,9 @@ async def test_of_two_who_saw_the_same_set_one_takes_it(clock: Clock) -> None:
         claimed = claimed_machine(cluster, "workers")
         await create_machinemaintenance(cluster, second, namespace="later")
         await cluster.pass_time(minutes=1)
-        asked = [request.request for request in cluster.processes["stale"].transport.requests]
-        assert any(request.method == "PATCH" and "/machinesets/" in request.path for request in asked), (
-            "it has not tried"
+        requested = [request.request for request in cluster.processes["stale"].transport.requests]
+        assert any(request.method == "PATCH" and "/machinesets/" in request.path for request in requested), (
+            "it sent no request"
         )
         assert terminating_machines(cluster) == [first]
         assert claimed_machine(cluster, "workers") == claimed
@@ -142,9 +138,9 @@ async def test_of_two_who_saw_the_same_set_one_takes_it(clock: Clock) -> None:
         assert terminating_machines(cluster) == [first]
 
 
-async def test_a_deletion_that_the_server_refuses_is_told_and_tried_again(clock: Clock) -> None:
+async def test_refused_deletion_is_reported_and_retried(clock: Clock) -> None:
     """Case 4."""
-    async with with_openshift(a_cluster(clock)).on_the_sandbox() as cluster, machine_api(cluster, paces=SHORT_DELAYS):
+    async with with_openshift(a_cluster(clock)).on_the_sandbox() as cluster, machine_api(cluster, delays=SHORT_DELAYS):
         old = await create_machine_set(cluster, "workers", replicas=1)
         cluster.transport().faults.fail_before_effect(method="DELETE", path="machines", response=500, times=3)
         cluster.run(run_operator)
@@ -154,10 +150,10 @@ async def test_a_deletion_that_the_server_refuses_is_told_and_tried_again(clock:
         await all_replaced(cluster, old)
 
 
-async def test_the_next_of_the_control_plane_goes_as_soon_as_the_one_before_is_gone(clock: Clock) -> None:
-    """The new node is there first: nothing happens after the end of the old one that would wake anybody."""
+async def test_next_control_plane_machine_follows_as_soon_as_the_previous_one_is_gone(clock: Clock) -> None:
+    """The new node exists first: no event follows the end of the old one."""
     paces = MachineApiDelays(instance=timedelta(), node_join=timedelta(seconds=1), termination=timedelta(seconds=10))
-    async with with_openshift(a_cluster(clock)).on_the_sandbox() as cluster, machine_api(cluster, paces=paces):
+    async with with_openshift(a_cluster(clock)).on_the_sandbox() as cluster, machine_api(cluster, delays=paces):
         old = await create_control_plane(cluster)
         cluster.run(run_operator)
         for name in old:
@@ -165,8 +161,8 @@ async def test_the_next_of_the_control_plane_goes_as_soon_as_the_one_before_is_g
         await cluster.eventually(lambda: not set(old) & set(machines(cluster)), within=timedelta(minutes=1))
 
 
-async def test_a_hostile_record_holds_up_no_other(clock: Clock) -> None:
-    async with with_openshift(a_cluster(clock)).on_the_sandbox() as cluster, machine_api(cluster, paces=SHORT_DELAYS):
+async def test_hostile_record_delays_no_other(clock: Clock) -> None:
+    async with with_openshift(a_cluster(clock)).on_the_sandbox() as cluster, machine_api(cluster, delays=SHORT_DELAYS):
         old = await create_machine_set(cluster, "workers", replicas=1)
         cluster.run(run_operator)
         hostile = {"machinelink": "../../nodes/x", "machineid": "%00", "eventid": "x" * 5000}
@@ -179,7 +175,7 @@ async def test_a_hostile_record_holds_up_no_other(clock: Clock) -> None:
 
 
 async def test_an_idle_operator_writes_nothing(clock: Clock, caplog: pytest.LogCaptureFixture) -> None:
-    async with with_openshift(a_cluster(clock)).on_the_sandbox() as cluster, machine_api(cluster, paces=SHORT_DELAYS):
+    async with with_openshift(a_cluster(clock)).on_the_sandbox() as cluster, machine_api(cluster, delays=SHORT_DELAYS):
         old = await create_machine_set(cluster, "workers", replicas=2)
         cluster.run(machinemaintenance_operator(ReplacementPolicy(lead=timedelta(days=1))))
         later = (clock.now() + timedelta(days=9)).isoformat()

@@ -26,9 +26,9 @@ def starts_at(cluster: SandboxCluster, name: str) -> datetime:
     return datetime.fromisoformat(machinemaintenance_of(cluster, name)["spec"]["notbefore"])
 
 
-async def test_a_moved_event_moves_its_record_though_somebody_else_changed_the_record(clock: Clock) -> None:
+async def test_rescheduled_event_updates_its_record_after_a_conflict(clock: Clock) -> None:
     start = clock.now() + 10 * DAY
-    async with with_openshift(a_cluster(clock)).on_the_sandbox() as cluster, machine_api(cluster, paces=SHORT_DELAYS):
+    async with with_openshift(a_cluster(clock)).on_the_sandbox() as cluster, machine_api(cluster, delays=SHORT_DELAYS):
         [machine] = await create_machine_set(cluster, "workers", replicas=1)
         cluster.run(machine_notice_operator(replacement_policy=LATE))
         await report_event(cluster, machine, event="1", start=start)
@@ -39,10 +39,10 @@ async def test_a_moved_event_moves_its_record_though_somebody_else_changed_the_r
         assert conflict.hits == 1
 
 
-async def test_a_moved_event_does_not_move_a_record_whose_machine_was_just_deleted(clock: Clock) -> None:
+async def test_rescheduled_event_does_not_update_the_record_of_a_machine_that_was_just_deleted(clock: Clock) -> None:
     """The operator reads from a stale cache that the Machine is still to be deleted."""
     start = clock.now() + 10 * DAY
-    async with with_openshift(a_cluster(clock)).on_the_sandbox() as cluster, machine_api(cluster, paces=SHORT_DELAYS):
+    async with with_openshift(a_cluster(clock)).on_the_sandbox() as cluster, machine_api(cluster, delays=SHORT_DELAYS):
         [machine] = await create_machine_set(cluster, "workers", replicas=1)
         instance = instance_of(cluster, machine)
         cluster.run(machine_notice_operator(replacement_policy=LATE))
@@ -52,7 +52,9 @@ async def test_a_moved_event_does_not_move_a_record_whose_machine_was_just_delet
         await cluster.patch(PLURAL, f"{NAMESPACE}/mm-{machine}-1", spec={"maintenancescheduled": True})
         await report_event(cluster, machine, event="1", instance=instance, start=start + DAY)
         await cluster.pass_time(minutes=10)
-        asked = [request.path for request in cluster.transport().sent_requests(method="PATCH", path=f"/{PLURAL}/")]
-        assert any(request.endswith(f"/mm-{machine}-1") for request in asked), "it has not tried"
+        requested_paths = [
+            request.path for request in cluster.transport().sent_requests(method="PATCH", path=f"/{PLURAL}/")
+        ]
+        assert any(request.endswith(f"/mm-{machine}-1") for request in requested_paths), "it sent no request"
         assert starts_at(cluster, f"{machine}-1") == start
         assert terminating_machines(cluster) == []

@@ -41,7 +41,7 @@ def as_object(status: MachineMaintenanceStatus) -> RawObject:
     return raw | {"apiVersion": MACHINE_MAINTENANCES.api_version, "kind": MACHINE_MAINTENANCES.kind}
 
 
-def test_only_a_record_that_is_over_says_when_it_was_completed() -> None:
+def test_completion_time_is_set_only_for_finished_records() -> None:
     assert status_for(MachineMaintenancePhase.WAITING).completed_at is None
     assert (
         status_for(MachineMaintenancePhase.WAITING, MachineMaintenanceStatus(completed_at=EARLIER)).completed_at is None
@@ -50,14 +50,14 @@ def test_only_a_record_that_is_over_says_when_it_was_completed() -> None:
     assert status_for(MachineMaintenancePhase.CANCELLED).completed_at == NOW
 
 
-def test_the_time_of_completion_stays() -> None:
+def test_completion_time_is_kept() -> None:
     assert (
         status_for(MachineMaintenancePhase.COMPLETED, MachineMaintenanceStatus(completed_at=EARLIER)).completed_at
         == EARLIER
     )
 
 
-def test_a_condition_keeps_its_time_until_its_status_changes() -> None:
+def test_condition_keeps_its_transition_time_until_its_status_changes() -> None:
     before = MachineMaintenanceStatus(
         conditions=(
             StatusCondition(type=MachineMaintenanceCondition.READY, status="False", last_transition_time=EARLIER),
@@ -95,9 +95,11 @@ READINESS: list[tuple[str, MachineMaintenanceStatus, str, dict[str, str]]] = [
 ]
 
 
-@pytest.mark.parametrize(("what", "status", "expected", "said"), READINESS, ids=[row[0] for row in READINESS])
-def test_each_phase_is_what_kstatus_makes_of_it(
-    what: str, status: MachineMaintenanceStatus, expected: str, said: dict[str, str]
+@pytest.mark.parametrize(
+    ("what", "status", "expected", "expected_conditions"), READINESS, ids=[row[0] for row in READINESS]
+)
+def test_each_phase_has_its_kstatus(
+    what: str, status: MachineMaintenanceStatus, expected: str, expected_conditions: dict[str, str]
 ) -> None:
     del what
     obj = as_object(status)
@@ -106,18 +108,18 @@ def test_each_phase_is_what_kstatus_makes_of_it(
         for condition in status.conditions
         if condition.type not in ("OnTime", "Replaced")
     }
-    assert shown_conditions == said
+    assert shown_conditions == expected_conditions
     assert kstatus(obj) == expected
     assert health(obj) == (HEALTH[expected], "for a reason")
     assert {condition.observed_generation for condition in status.conditions} == {2}
 
 
-def test_what_stalled_and_goes_on_is_reconciled_again() -> None:
+def test_stalled_record_that_continues_is_reconciling_again() -> None:
     refused = status_for(MachineMaintenancePhase.REFUSED)
     assert kstatus(as_object(status_for(MachineMaintenancePhase.WAITING, refused))) == IN_PROGRESS
 
 
-def test_conditions_of_others_stay() -> None:
+def test_conditions_of_others_are_kept() -> None:
     theirs = StatusCondition(type="Audited", status="True", last_transition_time=EARLIER, observed_generation=1)
     assert (
         theirs in status_for(MachineMaintenancePhase.WAITING, MachineMaintenanceStatus(conditions=(theirs,))).conditions

@@ -1,4 +1,4 @@
-"""Which NodeMaintenances are let in, and in which words the others are refused."""
+"""Admission of NodeMaintenances, and the messages of refusals."""
 
 from typing import Any
 
@@ -21,7 +21,7 @@ def facts(**known: Any) -> AdmissionObservation:
     return AdmissionObservation(**usual | known)
 
 
-def test_an_order_for_a_node_that_is_there_and_free_is_let_in() -> None:
+def test_valid_node_maintenance_is_admitted() -> None:
     assert admission.validate_create(an_order(), facts()) == AdmissionResult()
 
 
@@ -52,38 +52,38 @@ def test_an_order_for_a_node_that_is_there_and_free_is_let_in() -> None:
         ({"node": None, "nodes_in_maintenance": {"n1": "other"}}, "invalid nodeName, no node with name n1 found"),
     ],
 )
-def test_the_rules_come_in_order_and_in_these_words(known: dict[str, Any], text: str) -> None:
+def test_validation_rules_have_a_fixed_order_and_message(known: dict[str, Any], text: str) -> None:
     assert admission.validate_create(an_order(), facts(**known)) == AdmissionResult(text)
 
 
-def test_on_openshift_the_refusal_is_bare_and_the_reason_a_warning() -> None:
-    verdict = admission.validate_create(
+def test_refusal_on_openshift_puts_the_reason_into_a_warning() -> None:
+    result = admission.validate_create(
         an_order(), facts(quorum=QuorumResult(False, "the guard is up", is_fixed_text=True))
     )
-    assert verdict == AdmissionResult(
+    assert result == AdmissionResult(
         "can not put master/control-plane node into maintenance at this moment, disrupting node n1 will violate "
         "etcd quorum",
         ("the guard is up",),
     )
 
 
-def test_what_could_not_be_told_about_etcd_is_a_warning() -> None:
+def test_unknown_etcd_quorum_is_a_warning() -> None:
     assert admission.validate_create(an_order(), facts(quorum=QuorumResult(True, "who knows"))) == AdmissionResult(
         None, ("who knows",)
     )
 
 
 @pytest.mark.parametrize("name", ["", "..", "a/b", "N1", "n1\n", "n" * 254, "é", None, 7])
-def test_what_cannot_be_the_name_of_a_node_is_refused_without_a_look(name: Any) -> None:
+def test_invalid_node_name_is_refused_without_a_lookup(name: Any) -> None:
     refusal = admission.problem_without_lookup(an_order(name))
     assert refusal == f"invalid nodeName, no node with name {name if isinstance(name, str) else ''} found"
 
 
-def test_an_order_without_a_spec_is_refused() -> None:
+def test_node_maintenance_without_a_spec_is_refused() -> None:
     assert admission.problem_without_lookup({"kind": "NodeMaintenance"}) == "invalid nodeName, no node with name  found"
 
 
-def test_a_drain_policy_that_makes_no_sense_is_refused_with_all_that_is_wrong() -> None:
+def test_invalid_drain_policy_is_refused_with_all_problems() -> None:
     refusal = admission.problem_without_lookup(an_order(drain={"timeuot": "1h", "parallel": 0}))
     assert refusal is not None
     assert refusal.startswith("invalid drain policy, ")
@@ -92,17 +92,17 @@ def test_a_drain_policy_that_makes_no_sense_is_refused_with_all_that_is_wrong() 
     assert admission.problem_without_lookup(an_order(drain={"timeout": "1h", "evictionTimeout": "5m"})) is None
 
 
-def test_the_node_cannot_be_changed() -> None:
+def test_node_name_is_immutable() -> None:
     refused = AdmissionResult("updating spec.NodeName isn't allowed")
     assert admission.validate_update(an_order(), an_order("n2")) == refused
     assert admission.validate_update(an_order(), {"kind": "NodeMaintenance"}) == refused
 
 
-def test_a_reason_can_be_changed() -> None:
+def test_reason_is_mutable() -> None:
     assert admission.validate_update(an_order(), an_order(reason="disk")) == AdmissionResult()
 
 
-def test_a_policy_is_judged_when_it_changes_and_only_then() -> None:
+def test_drain_policy_is_validated_only_when_it_changes() -> None:
     nonsense = {"parallel": 0}
     assert admission.validate_update(an_order(), an_order(drain=nonsense)).refusal is not None
     assert (
@@ -112,7 +112,7 @@ def test_a_policy_is_judged_when_it_changes_and_only_then() -> None:
 
 
 @pytest.mark.parametrize("odd", [{}, {"spec": None}, {"spec": "odd"}, an_order(7), an_order(drain="odd")])
-def test_what_does_not_change_the_spec_passes_however_odd_it_is(odd: dict[str, Any]) -> None:
+def test_update_without_a_spec_change_is_admitted_however_invalid(odd: dict[str, Any]) -> None:
     assert admission.validate_update(odd, {**odd, "metadata": {"finalizers": []}}) == AdmissionResult()
 
 
@@ -125,6 +125,6 @@ def test_what_does_not_change_the_spec_passes_however_odd_it_is(odd: dict[str, A
         ("odd", "expected a NodeMaintenance but got a str"),
     ],
 )
-def test_another_kind_is_told_so(obj: Any, text: str) -> None:
+def test_object_of_another_kind_is_refused(obj: Any, text: str) -> None:
     assert admission.type_problem(obj) == text
     assert admission.type_problem(an_order()) is None

@@ -1,6 +1,6 @@
-"""What makes no sense is said, in the status and by an event; nothing is stuck once it is repaired, and nothing is hot.
+"""Invalid input is reported in the status and by an event, recovers once repaired, and causes no hot loop.
 
-Requests are counted over ten minutes of trouble: there are fewer than one in a second.
+Requests are counted over ten minutes of failure: fewer than one per second.
 """
 
 from collections.abc import AsyncIterator
@@ -48,7 +48,7 @@ from support.operators.nodemaintenance import (
     with_operator_rbac,
 )
 
-NOTICED = timedelta(seconds=75)  # that what was forbidden is allowed, though nobody tells
+NOTICED = timedelta(seconds=75)  # until a granted permission is detected without a watch event
 FREE = a_pod("shop/free", on="n1", behaviour={"stop-seconds": "1"})
 
 
@@ -56,9 +56,9 @@ FREE = a_pod("shop/free", on="n1", behaviour={"stop-seconds": "1"})
 async def a_shop(
     clock: Clock, *, held: bool = False, entitling: bool = False, mute: bool = False
 ) -> AsyncIterator[SandboxCluster]:
-    """Run a cluster with a pod on its first node; with `held` another one, which its budget does not let go.
+    """Run a cluster with a pod on its first node; with `held`, also a pod blocked by its PodDisruptionBudget.
 
-    With `mute` the operator cannot say for ten minutes how things stand.
+    With `mute` the operator cannot write a status for ten minutes.
     """
     bare = a_cluster(clock)
     plan = with_operator_rbac(bare) if entitling else with_nodemaintenance_crd(bare)
@@ -74,14 +74,14 @@ def requests(cluster: SandboxCluster) -> int:
 
 
 async def assert_few_requests(cluster: SandboxCluster) -> None:
-    """Let ten minutes pass, in which the operator must not ask too often."""
+    """Let ten minutes pass, in which the operator must send few requests."""
     before = requests(cluster)
     await cluster.pass_time(minutes=10)
-    asked = requests(cluster) - before
-    assert asked < 600, f"{asked} requests in ten minutes"
+    request_count = requests(cluster) - before
+    assert request_count < 600, f"{request_count} requests in ten minutes"
 
 
-async def has_failed(cluster: SandboxCluster, reason: str, name: str = NAME) -> None:
+async def wait_until_failed(cluster: SandboxCluster, reason: str, name: str = NAME) -> None:
     await cluster.eventually(lambda: phase(cluster, name), becomes="Failed")
     assert condition_of(cluster, "Failed", name) == ("True", reason)
     await cluster.eventually(lambda: "FailedMaintenance" in event_reasons(cluster, name))
@@ -90,11 +90,11 @@ async def has_failed(cluster: SandboxCluster, reason: str, name: str = NAME) -> 
 # Which node
 
 
-async def test_a_node_that_comes_later_is_taken_then(clock: Clock) -> None:
+async def test_node_created_later_is_put_into_maintenance(clock: Clock) -> None:
     async with a_shop(clock) as cluster:
         cluster.run(run_controller)
         await create_maintenance(cluster, "n7")
-        await has_failed(cluster, "NodeMissing")
+        await wait_until_failed(cluster, "NodeMissing")
         await assert_few_requests(cluster)
         cluster.api.put({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n7"}})
         await wait_for_success(cluster)
@@ -104,11 +104,11 @@ async def test_a_node_that_comes_later_is_taken_then(clock: Clock) -> None:
         assert is_released(cluster, "n7")
 
 
-async def test_an_empty_name_is_told(clock: Clock) -> None:
+async def test_empty_node_name_fails_until_it_is_set(clock: Clock) -> None:
     async with a_shop(clock) as cluster:
         cluster.run(run_controller)
         await create_maintenance(cluster, "")
-        await has_failed(cluster, "NodeUnnamed")
+        await wait_until_failed(cluster, "NodeUnnamed")
         assert last_error(cluster) == "spec.nodeName is empty, expected the name of a node"
         await assert_few_requests(cluster)
         await cluster.patch(PLURAL, NAME, spec={"nodeName": "n1"})
@@ -117,29 +117,35 @@ async def test_an_empty_name_is_told(clock: Clock) -> None:
 
 
 @pytest.mark.parametrize("name", ["n1/status", "../nodes/n1", "n1 ", "N1", "n1?x=y", "%2e%2e", "ü", "-", "n" * 300])
-async def test_an_odd_name_is_that_of_a_missing_node(clock: Clock, name: str) -> None:
+async def test_invalid_node_name_fails_with_node_missing(clock: Clock, name: str) -> None:
     async with a_shop(clock) as cluster:
         cluster.run(run_controller)
         await create_maintenance(cluster, name)
-        await has_failed(cluster, "NodeMissing")
+        await wait_until_failed(cluster, "NodeMissing")
         assert last_error(cluster) == f'nodes "{name}" not found'
         await end_maintenance(cluster)
         assert is_released(cluster, "n1")
 
 
-@pytest.mark.parametrize("first_fails", [False, True], ids=["while it holds", "though it failed"])
-async def test_a_second_order_for_a_node_waits_for_the_first(clock: Clock, *, first_fails: bool) -> None:
-    """The webhook refuses it. Where none is, the first keeps its place: also one that failed, for it may go on."""
+@pytest.mark.parametrize("first_fails", [False, True], ids=["while it is running", "although it failed"])
+async def test_second_node_maintenance_of_a_node_waits_for_the_first(clock: Clock, *, first_fails: bool) -> None:
+    """The webhook refuses it. Without a webhook the first takes precedence, even if it failed, as it may resume."""
     drain = {"timeout": "5s"} if first_fails else {}
     async with a_shop(clock, held=True) as cluster:
         cluster.run(run_controller)
         await create_maintenance(cluster, "n1", name="first", drain=drain)
-        await (has_failed(cluster, "DrainTimedOut", "first") if first_fails else wait_until_blocked(cluster, "first"))
+        await (
+            wait_until_failed(cluster, "DrainTimedOut", "first")
+            if first_fails
+            else wait_until_blocked(cluster, "first")
+        )
         await cluster.pass_time(seconds=1)
         await create_maintenance(cluster, "n1", name="second")
         how = "first, which has failed: " if first_fails else "first: "
-        told = f"node n1 is already in maintenance by NodeMaintenance {how}this one continues when that one is deleted"
-        await cluster.eventually(lambda: last_error(cluster, "second"), becomes=told)
+        expected = (
+            f"node n1 is already in maintenance by NodeMaintenance {how}this one continues when that one is deleted"
+        )
+        await cluster.eventually(lambda: last_error(cluster, "second"), becomes=expected)
         await cluster.eventually(
             lambda: event_reasons(cluster, "second"), becomes=["BeginMaintenance", "MaintenanceWaiting"]
         )
@@ -152,8 +158,8 @@ async def test_a_second_order_for_a_node_waits_for_the_first(clock: Clock, *, fi
         assert is_released(cluster, "n1")
 
 
-async def test_another_node_takes_the_place_of_the_one_that_was_named_before(clock: Clock) -> None:
-    """The webhook refuses that; without it the first node is given back."""
+async def test_changed_node_name_releases_the_previous_node(clock: Clock) -> None:
+    """The webhook refuses it. Without a webhook the first node is released."""
     async with a_shop(clock, held=True) as cluster:
         cluster.run(run_controller)
         await create_maintenance(cluster, "n1")
@@ -170,18 +176,18 @@ async def test_another_node_takes_the_place_of_the_one_that_was_named_before(clo
         assert not has_lease(cluster, "n2")
 
 
-async def test_a_node_is_given_back_when_the_name_goes(clock: Clock) -> None:
+async def test_node_is_released_when_the_node_name_changes_to_a_missing_node(clock: Clock) -> None:
     async with a_shop(clock) as cluster:
         cluster.run(run_controller)
         await create_maintenance(cluster, "n1")
         await wait_for_success(cluster)
         await cluster.patch(PLURAL, NAME, spec={"nodeName": "nowhere"})
-        await has_failed(cluster, "NodeMissing")
+        await wait_until_failed(cluster, "NodeMissing")
         assert is_released(cluster, "n1")
         assert not has_lease(cluster, "n1")
 
 
-async def test_a_node_that_is_renamed_while_nobody_looks_is_given_back_by_its_end(clock: Clock) -> None:
+async def test_node_renamed_while_no_operator_runs_is_released_on_deletion(clock: Clock) -> None:
     async with a_shop(clock) as cluster:
         operator = cluster.run(run_controller)
         await create_maintenance(cluster, "n1")
@@ -196,13 +202,13 @@ async def test_a_node_that_is_renamed_while_nobody_looks_is_given_back_by_its_en
         assert not has_lease(cluster, "n1")
 
 
-async def test_a_node_deleted_in_the_middle_fails_and_its_successor_is_taken(clock: Clock) -> None:
+async def test_node_deleted_during_a_drain_fails_and_its_recreation_resumes(clock: Clock) -> None:
     async with a_shop(clock, held=True) as cluster:
         cluster.run(run_controller)
         await create_maintenance(cluster, "n1")
         await wait_until_blocked(cluster)
         await cluster.kubelets.remove("n1")
-        await has_failed(cluster, "NodeMissing")
+        await wait_until_failed(cluster, "NodeMissing")
         assert last_error(cluster) == 'nodes "n1" not found'
         await assert_few_requests(cluster)
         cluster.api.put({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1"}})
@@ -212,7 +218,7 @@ async def test_a_node_deleted_in_the_middle_fails_and_its_successor_is_taken(clo
         assert is_released(cluster, "n1")
 
 
-async def test_a_maintenance_of_a_node_that_is_gone_can_be_deleted(clock: Clock) -> None:
+async def test_node_maintenance_of_a_deleted_node_can_be_deleted(clock: Clock) -> None:
     async with a_shop(clock) as cluster:
         cluster.run(run_controller)
         await create_maintenance(cluster, "n1")
@@ -222,7 +228,7 @@ async def test_a_maintenance_of_a_node_that_is_gone_can_be_deleted(clock: Clock)
         await cluster.eventually(lambda: not has_lease(cluster, "n1"))
 
 
-async def test_a_node_created_anew_under_the_same_name_is_taken_anew(clock: Clock) -> None:
+async def test_recreated_node_is_put_into_maintenance_again(clock: Clock) -> None:
     async with a_shop(clock) as cluster:
         cluster.run(run_controller)
         await create_maintenance(cluster, "n1")
@@ -235,11 +241,11 @@ async def test_a_node_created_anew_under_the_same_name_is_taken_anew(clock: Cloc
         assert is_released(cluster, "n1")
 
 
-# What else is there, or not
+# Missing objects
 
 
 @pytest.mark.parametrize("with_rights", [False, True], ids=["with all rights", "with ours"])
-async def test_leases_whose_namespace_is_deleted_are_made_again(clock: Clock, *, with_rights: bool) -> None:
+async def test_leases_are_recreated_after_their_namespace_was_deleted(clock: Clock, *, with_rights: bool) -> None:
     async with a_shop(clock, held=True, entitling=with_rights) as cluster:
         cluster.run(run_controller)
         await create_maintenance(cluster, "n1")
@@ -260,7 +266,7 @@ async def test_leases_whose_namespace_is_deleted_are_made_again(clock: Clock, *,
         await end_maintenance(cluster)
 
 
-async def test_with_the_namespace_of_the_leases_goes_our_role_in_it_which_is_told_until_it_is_back(
+async def test_missing_role_in_the_lease_namespace_is_reported_until_it_is_restored(
     clock: Clock,
 ) -> None:
     plan = with_operator_rbac(with_blocking_pods(a_cluster(clock).with_nodes(2), "n1"))
@@ -281,7 +287,7 @@ async def test_with_the_namespace_of_the_leases_goes_our_role_in_it_which_is_tol
         await end_maintenance(cluster)
 
 
-async def test_the_definition_may_come_after_the_operator(clock: Clock) -> None:
+async def test_crd_may_be_installed_after_the_operator(clock: Clock) -> None:
     plan = a_cluster(clock).with_nodes(1)
     async with plan.on_the_sandbox() as cluster:
         cluster.run(run_controller)
@@ -292,7 +298,7 @@ async def test_the_definition_may_come_after_the_operator(clock: Clock) -> None:
         await end_maintenance(cluster)
 
 
-async def test_maintenances_end_when_their_definition_is_deleted_and_go_on_when_it_is_back(clock: Clock) -> None:
+async def test_deleted_crd_releases_nodes_and_a_new_crd_is_reconciled(clock: Clock) -> None:
     async with a_shop(clock) as cluster:
         cluster.run(run_controller)
         await create_maintenance(cluster, "n1")
@@ -308,7 +314,7 @@ async def test_maintenances_end_when_their_definition_is_deleted_and_go_on_when_
 
 @pytest.mark.parametrize("operator_is", ["dead", "cut off"])
 @pytest.mark.parametrize("then", ["ordered again", "left alone", "cordoned by a person"])
-async def test_a_node_whose_maintenance_is_torn_away_is_told_of_and_released_after_a_while(
+async def test_orphaned_cordon_is_reported_and_released_after_a_while(
     clock: Clock, operator_is: str, then: str
 ) -> None:
     async with a_shop(clock) as cluster:
@@ -327,7 +333,7 @@ async def test_a_node_whose_maintenance_is_torn_away_is_told_of_and_released_aft
             operator.transport.mend()
         await cluster.eventually(lambda: "OrphanedCordon" in event_reasons(cluster, "n1", kind="Node"))
         await cluster.pass_time(minutes=4)
-        assert has_maintenance_marks(cluster, "n1"), "somebody may work on it"
+        assert has_maintenance_marks(cluster, "n1"), "a user may still work on it"
         if then == "ordered again":
             await create_maintenance(cluster, "n1")
             await wait_for_success(cluster)
@@ -342,7 +348,7 @@ async def test_a_node_whose_maintenance_is_torn_away_is_told_of_and_released_aft
         await cluster.eventually(lambda: is_released(cluster, "n1") and not has_lease(cluster, "n1"))
 
 
-# What is not permitted
+# Missing permissions
 
 
 FORBIDDEN: dict[str, RequestMatch] = {
@@ -363,10 +369,10 @@ UNSPEAKABLE = {"to see maintenances", "to write their status", *HARMLESS}
 
 
 @pytest.mark.parametrize("what", FORBIDDEN)
-async def test_a_permission_that_is_missing_is_told_and_all_is_well_when_it_is_there(clock: Clock, what: str) -> None:
+async def test_missing_permission_is_reported_and_recovered_from(clock: Clock, what: str) -> None:
     async with a_shop(clock, mute=what in UNSPEAKABLE - HARMLESS) as cluster:
-        line = cluster.transport()
-        rule = line.faults.fail_before_effect(response=403, **FORBIDDEN[what] | {"times": None})
+        transport = cluster.transport()
+        rule = transport.faults.fail_before_effect(response=403, **FORBIDDEN[what] | {"times": None})
         cluster.run(run_controller)
         await create_maintenance(cluster, "n1")
         await assert_few_requests(cluster)
@@ -379,61 +385,61 @@ async def test_a_permission_that_is_missing_is_told_and_all_is_well_when_it_is_t
             assert status(cluster)["nextReconcile"]
         if what not in HARMLESS | {"to see maintenances"}:
             assert {"MaintenanceError", "DrainBlocked"} & set(event_reasons(cluster))
-        line.faults.remove(rule)
+        transport.faults.remove(rule)
         await cluster.eventually(lambda: phase(cluster), becomes="Succeeded", within=NOTICED)
         await cluster.eventually(lambda: "lastError" not in status(cluster), within=NOTICED)
         assert has_maintenance_marks(cluster, "n1")
-        rule = line.faults.fail_before_effect(response=403, **FORBIDDEN[what] | {"times": None})
+        rule = transport.faults.fail_before_effect(response=403, **FORBIDDEN[what] | {"times": None})
         await delete_maintenance(cluster)
         await assert_few_requests(cluster)
-        line.faults.remove(rule)
+        transport.faults.remove(rule)
         await cluster.eventually(lambda: is_gone(cluster), within=NOTICED)
         assert is_released(cluster, "n1")
 
 
-async def test_conflicts_without_end_are_not_fought_with_requests(clock: Clock) -> None:
+async def test_endless_conflicts_are_retried_with_backoff(clock: Clock) -> None:
     async with a_shop(clock) as cluster:
-        line = cluster.transport()
-        rule = line.faults.fail_before_effect(
+        transport = cluster.transport()
+        rule = transport.faults.fail_before_effect(
             response=409, method="PATCH", times=None, where=lambda it: "/nodes" in it.path
         )
         cluster.run(run_controller)
         await create_maintenance(cluster, "n1")
         await assert_few_requests(cluster)
         assert last_error(cluster)
-        line.faults.remove(rule)
+        transport.faults.remove(rule)
         await cluster.eventually(lambda: phase(cluster), becomes="Succeeded", within=NOTICED)
 
 
-async def test_a_server_in_trouble_is_left_alone(clock: Clock) -> None:
+async def test_failing_api_server_is_retried_with_backoff(clock: Clock) -> None:
     async with a_shop(clock, held=True, mute=True) as cluster:
         cluster.run(run_controller)
         await create_maintenance(cluster, "n1")
         await wait_until_blocked(cluster)
-        line = cluster.cluster.transport("operator")
-        rule = line.faults.fail_before_effect(response=500, times=None)
+        transport = cluster.cluster.transport("operator")
+        rule = transport.faults.fail_before_effect(response=500, times=None)
         await assert_few_requests(cluster)
-        line.faults.remove(rule)
+        transport.faults.remove(rule)
         await cluster.delete("poddisruptionbudgets", "shop/on-n1")
         await wait_for_success(cluster)
 
 
-async def test_a_status_that_is_refused_is_tried_less_and_less(clock: Clock) -> None:
+async def test_failing_status_update_is_retried_with_backoff(clock: Clock) -> None:
     async with a_shop(clock, held=True, mute=True) as cluster:
         cluster.run(run_controller)
         await create_maintenance(cluster, "n1")
         await cluster.eventually(lambda: phase(cluster), becomes="Running")
-        line = cluster.transport()
-        rule = line.faults.fail_before_effect(response=500, method="PATCH", path=PLURAL, times=None)
+        transport = cluster.transport()
+        rule = transport.faults.fail_before_effect(response=500, method="PATCH", path=PLURAL, times=None)
         since = requests(cluster)
         await cluster.pass_time(minutes=10)
         tries = [it for it in cluster.processes["operator"].transport.requests[since:] if PLURAL in it.request.path]
         assert 0 < len(tries) <= 70
-        line.faults.remove(rule)
+        transport.faults.remove(rule)
         await cluster.eventually(lambda: condition_of(cluster, "Drained"), becomes=("False", "Blocked"), within=NOTICED)
 
 
-# What is written into the objects
+# Invalid objects
 
 
 POLICIES: list[tuple[dict[str, Any], str]] = [
@@ -445,15 +451,13 @@ POLICIES: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("policy", "told"), POLICIES)
-async def test_a_policy_that_makes_no_sense_is_told_before_anything_is_touched(
-    clock: Clock, policy: dict[str, Any], told: str
-) -> None:
+@pytest.mark.parametrize(("policy", "expected"), POLICIES)
+async def test_invalid_policy_fails_before_any_change(clock: Clock, policy: dict[str, Any], expected: str) -> None:
     async with a_shop(clock) as cluster:
         cluster.run(run_controller)
         await create_maintenance(cluster, "n1", drain=policy)
-        await has_failed(cluster, "PolicyInvalid")
-        assert told in last_error(cluster)
+        await wait_until_failed(cluster, "PolicyInvalid")
+        assert expected in last_error(cluster)
         await assert_few_requests(cluster)
         assert is_released(cluster, "n1")
         assert not has_lease(cluster, "n1")
@@ -463,17 +467,17 @@ async def test_a_policy_that_makes_no_sense_is_told_before_anything_is_touched(
         await end_maintenance(cluster)
 
 
-async def test_a_policy_that_stops_making_sense_stops_the_drain_and_keeps_the_node(clock: Clock) -> None:
+async def test_policy_that_becomes_invalid_stops_the_drain_and_keeps_the_node(clock: Clock) -> None:
     async with a_shop(clock, held=True) as cluster:
         cluster.run(run_controller)
         await create_maintenance(cluster, "n1")
         await wait_until_blocked(cluster)
         await cluster.patch(PLURAL, NAME, spec={"drain": {"deletionTimeout": "1m"}})
-        await has_failed(cluster, "PolicyInvalid")
-        asked = len(cluster.cluster.transport("operator").sent_requests(path="/eviction"))
+        await wait_until_failed(cluster, "PolicyInvalid")
+        eviction_count = len(cluster.cluster.transport("operator").sent_requests(path="/eviction"))
         await cluster.delete("poddisruptionbudgets", "shop/on-n1")
         await cluster.pass_time(hours=2)
-        assert len(cluster.cluster.transport("operator").sent_requests(path="/eviction")) == asked
+        assert len(cluster.cluster.transport("operator").sent_requests(path="/eviction")) == eviction_count
         assert has_maintenance_marks(cluster, "n1")
         assert condition_of(cluster, "Leased")[0] == "True"
         renewed = lease(cluster, "n1")["spec"]["renewTime"]
@@ -486,19 +490,19 @@ REASONS = ["x" * 1_000_000, "a\x00b\r\nc\t\u202e\u2028", "🦭" * 5000, "\n" * 2
 
 
 @pytest.mark.parametrize("reason", REASONS, ids=["huge", "controls", "seals", "blank", "code"])
-async def test_a_reason_may_be_anything(clock: Clock, reason: str) -> None:
+async def test_reason_may_contain_any_text(clock: Clock, reason: str) -> None:
     async with a_shop(clock) as cluster:
         cluster.run(run_controller)
         await create_maintenance(cluster, "n1", reason=reason)
         await wait_for_success(cluster)
-        told = [it["message"] for it in cluster.get("nodes", "n1")["status"]["conditions"]]
-        assert max(map(len, told)) < 500
-        assert all(line.isprintable() or "\u202e" in line or "\x00" in line for line in told)
+        messages = [it["message"] for it in cluster.get("nodes", "n1")["status"]["conditions"]]
+        assert max(map(len, messages)) < 500
+        assert all(transport.isprintable() or "\u202e" in transport or "\x00" in transport for transport in messages)
         await end_maintenance(cluster)
         assert is_released(cluster, "n1")
 
 
-async def test_a_mark_that_nobody_can_read_is_told_and_waits_for_a_person(clock: Clock) -> None:
+async def test_unreadable_cordon_annotation_is_reported_and_awaits_repair(clock: Clock) -> None:
     async with a_shop(clock) as cluster:
         await cluster.patch("nodes", "n1", metadata={"annotations": {cordon.CORDON_ANNOTATION: '{"owners": 7}'}})
         cluster.run(run_controller)
@@ -514,7 +518,7 @@ async def test_a_mark_that_nobody_can_read_is_told_and_waits_for_a_person(clock:
         assert is_released(cluster, "n1")
 
 
-async def test_somebody_who_undoes_everything_again_and_again_is_not_raced(clock: Clock) -> None:
+async def test_repeated_uncordon_is_restored_at_a_limited_rate(clock: Clock) -> None:
     async with a_shop(clock) as cluster:
         cluster.run(run_controller)
         await create_maintenance(cluster, "n1")
@@ -525,14 +529,14 @@ async def test_somebody_who_undoes_everything_again_and_again_is_not_raced(clock
             await cluster.pass_time(seconds=1)
         assert requests(cluster) - before < 600
         mine = [it.after for it in cluster.history if it.key == NAME and it.after is not None]
-        said = [it.get("status", {}).get("lastError", "") for it in mine]
-        assert any("another client keeps undoing" in it for it in said)
+        errors = [it.get("status", {}).get("lastError", "") for it in mine]
+        assert any("another client keeps undoing" in it for it in errors)
         await cluster.eventually(lambda: has_maintenance_marks(cluster, "n1"))
         await cluster.eventually(lambda: "lastError" not in status(cluster))
 
 
-def test_requests_are_told_apart() -> None:
-    """The tests above would prove nothing if their faults struck nobody."""
+def test_forbidden_requests_match_only_their_request() -> None:
+    """The tests above would prove nothing if their faults matched no request."""
     cordoning = Request(method="PATCH", path="/api/v1/nodes/n1")
     telling = Request(method="PATCH", path="/api/v1/nodes/n1/status")
     assert FORBIDDEN["to cordon nodes"]["where"](cordoning)

@@ -1,4 +1,4 @@
-"""How the controller behaves over time: quietly, for days, and with as few requests as it takes."""
+"""The controller over time: for days, and with few requests."""
 
 import asyncio
 from collections import Counter
@@ -68,7 +68,7 @@ def requests(cluster: SandboxCluster) -> int:
     return len(cluster.cluster.transport("operator").requests)
 
 
-async def test_the_lease_is_in_force_for_all_of_a_maintenance_that_takes_days(clock: Clock, rng: Random) -> None:
+async def test_lease_is_renewed_during_a_maintenance_that_takes_days(clock: Clock, rng: Random) -> None:
     """B10."""
     api = ApiServer(clock)
     for obj in (CRD, BARE_NODE, a_maintenance("n1")):
@@ -86,10 +86,10 @@ async def test_the_lease_is_in_force_for_all_of_a_maintenance_that_takes_days(cl
     kinds = Counter(it.kind.plural for it in api.history if it.revision > began and it.username == "operator")
     assert set(kinds) == {"leases", PLURAL}, "nothing else is written"
     assert kinds["leases"] <= 2 * 24 * 2
-    assert kinds[PLURAL] <= 2 * 24 * 2, "by when things are looked at again is told, and no more"
+    assert kinds[PLURAL] <= 2 * 24 * 2, "only the next look is updated"
 
 
-async def test_the_lease_of_another_is_taken_when_it_runs_out(clock: Clock) -> None:
+async def test_lease_of_another_holder_is_acquired_when_it_expires(clock: Clock) -> None:
     async with a_still_cluster(clock) as cluster:
         await cluster.create(a_lease("n1", holder=OTHER, now=clock.now(), duration=timedelta(minutes=20)))
         await create_maintenance(cluster, "n1")
@@ -100,7 +100,7 @@ async def test_the_lease_of_another_is_taken_when_it_runs_out(clock: Clock) -> N
         assert lease(cluster, "n1")["spec"]["leaseTransitions"] == 1
 
 
-async def test_a_lease_that_is_taken_away_after_success_ends_the_maintenance_too(clock: Clock) -> None:
+async def test_lease_taken_by_others_after_success_fails_the_maintenance(clock: Clock) -> None:
     async with a_still_cluster(clock) as cluster:
         await create_maintenance(cluster, "n1")
         await wait_for_success(cluster)
@@ -116,8 +116,8 @@ async def test_a_lease_that_is_taken_away_after_success_ends_the_maintenance_too
         assert lease(cluster, "n1")["spec"]["holderIdentity"] == OTHER
 
 
-async def test_a_maintenance_can_be_ordered_again_where_another_holds_the_lease(clock: Clock) -> None:
-    """What was learned when the lease could not be released must not hide it from the next maintenance."""
+async def test_maintenance_can_be_requested_again_where_another_holds_the_lease(clock: Clock) -> None:
+    """A cached failure to release the lease must not hide the lease from the next maintenance."""
     async with a_still_cluster(clock) as cluster:
         for _ in range(2):
             await create_maintenance(cluster, "n1")
@@ -129,7 +129,7 @@ async def test_a_maintenance_can_be_ordered_again_where_another_holds_the_lease(
             assert is_released(cluster, "n1")
 
 
-async def test_a_blocked_drain_is_quiet(clock: Clock) -> None:
+async def test_blocked_drain_sends_few_requests(clock: Clock) -> None:
     plan = with_blocking_pods(with_nodemaintenance_crd(a_cluster(clock)).with_nodes(1), "n1").with_invariants(
         *invariants()
     )
@@ -138,30 +138,30 @@ async def test_a_blocked_drain_is_quiet(clock: Clock) -> None:
         await create_maintenance(cluster, "n1")
         await wait_until_blocked(cluster)
         await cluster.pass_time(minutes=1)
-        since, asked = cluster.revision, requests(cluster)
+        since, request_count = cluster.revision, requests(cluster)
         await cluster.pass_time(minutes=10)
         assert len(writes(cluster, PLURAL, since=since)) <= 11
-        assert requests(cluster) - asked <= 60
+        assert requests(cluster) - request_count <= 60
         assert "PodDisruptionBudget shop/on-n1" in last_error(cluster)
         assert event_reasons(cluster).count("DrainBlocked") == 1
 
 
-async def test_the_status_is_written_at_most_once_a_second(clock: Clock) -> None:
+async def test_status_is_written_at_most_once_per_second(clock: Clock) -> None:
     pods = [a_pod(f"shop/p{number}", on="n1", behaviour={"stop-seconds": str(number / 4)}) for number in range(20)]
     plan = with_nodemaintenance_crd(a_cluster(clock)).with_nodes(2).with_objects(*pods).with_invariants(*invariants())
     async with plan.on_the_sandbox() as cluster:
         cluster.run(run_controller)
-        asked = requests(cluster)
+        request_count = requests(cluster)
         await create_maintenance(cluster, "n1")
         await wait_for_success(cluster)
         times = writes(cluster, PLURAL)[1:-1]  # but for the finalizer and another phase
         gaps = [later - sooner for sooner, later in pairwise(times)]
         assert gaps
         assert min(gaps) >= timedelta(seconds=1)
-        assert (requests(cluster) - asked) / len(pods) <= 3
+        assert (requests(cluster) - request_count) / len(pods) <= 3
 
 
-async def test_many_drains_share_how_often_statuses_are_written(clock: Clock) -> None:
+async def test_many_drains_share_the_status_write_rate(clock: Clock) -> None:
     nodes, seconds = [f"n{number}" for number in range(1, 41)], range(1, 21)
     pods = [
         a_pod(f"shop/{node}-{it}", on=node, behaviour={"stop-seconds": str(it)}) for node in nodes for it in seconds
@@ -179,14 +179,14 @@ async def test_many_drains_share_how_often_statuses_are_written(clock: Clock) ->
         await cluster.pass_time(seconds=4)
         since = cluster.revision
         await cluster.pass_time(seconds=10)
-        told = writes(cluster, PLURAL, since=since)
-        assert len(told) >= len(nodes), "each of them every few seconds"
-        assert len(told) <= 220, "and all together some twenty times a second"
+        written_at = writes(cluster, PLURAL, since=since)
+        assert len(written_at) >= len(nodes), "each of them every few seconds"
+        assert len(written_at) <= 220, "and all together some twenty times a second"
         for node in nodes:
             await wait_for_success(cluster, node)
 
 
-async def test_what_the_policy_forbids_fails_before_any_pod_is_touched(clock: Clock) -> None:
+async def test_policy_refusal_fails_before_any_eviction(clock: Clock) -> None:
     plan = (
         with_nodemaintenance_crd(a_cluster(clock))
         .with_nodes(1)
@@ -205,7 +205,7 @@ async def test_what_the_policy_forbids_fails_before_any_pod_is_touched(clock: Cl
         assert len(cluster.pods_on("n1")) == 1
 
 
-async def test_an_order_that_is_withdrawn_at_once_leaves_nothing(clock: Clock) -> None:
+async def test_order_withdrawn_at_once_leaves_nothing_behind(clock: Clock) -> None:
     for moment in range(12):
         async with a_still_cluster(clock) as cluster:
             await create_maintenance(cluster, "n1")
@@ -217,7 +217,7 @@ async def test_an_order_that_is_withdrawn_at_once_leaves_nothing(clock: Clock) -
             assert not has_lease(cluster, "n1")
 
 
-async def test_an_order_given_again_under_the_same_name_is_another_one(clock: Clock) -> None:
+async def test_maintenance_of_the_same_name_again_is_a_new_one(clock: Clock) -> None:
     async with a_still_cluster(clock) as cluster:
         for _ in range(3):
             await create_maintenance(cluster, "n1")
@@ -228,7 +228,7 @@ async def test_an_order_given_again_under_the_same_name_is_another_one(clock: Cl
         assert event_reasons(cluster).count("BeginMaintenance") == 3
 
 
-async def test_an_object_without_a_spec_is_told_what_it_lacks(clock: Clock) -> None:
+async def test_node_maintenance_without_a_spec_fails_with_node_unnamed(clock: Clock) -> None:
     async with with_nodemaintenance_crd(a_cluster(clock)).with_nodes(1).on_the_sandbox() as cluster:
         cluster.run(run_controller)
         await cluster.create({"apiVersion": "nodemaintenance.medik8s.io/v1beta1", "kind": "NodeMaintenance",
@@ -238,7 +238,7 @@ async def test_an_object_without_a_spec_is_told_what_it_lacks(clock: Clock) -> N
         await end_maintenance(cluster)
 
 
-async def test_one_stuck_pod_delays_nobody(clock: Clock) -> None:
+async def test_stuck_pod_delays_no_other_node(clock: Clock) -> None:
     names = [f"n{number}" for number in range(1, 31)]
     plan = with_blocking_pods(with_nodemaintenance_crd(a_cluster(clock)).with_nodes(30), "n1").with_invariants(
         *invariants()
@@ -256,7 +256,7 @@ async def test_one_stuck_pod_delays_nobody(clock: Clock) -> None:
         assert has_maintenance_marks(cluster, "n1")
 
 
-async def test_a_machine_drain_rule_that_comes_or_goes_counts_at_once(clock: Clock) -> None:
+async def test_changed_machine_drain_rule_applies_at_once(clock: Clock) -> None:
     async with with_nodemaintenance_crd(a_cluster(clock)).with_nodes(1).on_the_sandbox() as cluster:
         await cluster.create(a_pod("shop/db", on="n1"))
         keeps = '{"rules":[{"name":"jobs","behavior":"WaitCompleted"}]}'

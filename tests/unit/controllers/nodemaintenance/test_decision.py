@@ -1,4 +1,4 @@
-"""What to do next about a maintenance: each row of the order, and what stands in its way."""
+"""The decision about a NodeMaintenance: the order of actions, and what blocks them."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -100,7 +100,7 @@ ORDER: list[tuple[str, dict[str, Any], type[object]]] = [
 
 
 @pytest.mark.parametrize(("what", "fields", "expected"), ORDER, ids=[row[0] for row in ORDER])
-def test_each_step_comes_in_its_turn(what: str, fields: dict[str, Any], expected: type[object]) -> None:
+def test_each_action_follows_in_order(what: str, fields: dict[str, Any], expected: type[object]) -> None:
     del what
     assert action_of(an_observation(**fields)) is expected
 
@@ -124,12 +124,12 @@ BACK: list[tuple[str, dict[str, Any], type[object]]] = [
 
 
 @pytest.mark.parametrize(("what", "fields", "expected"), BACK, ids=[row[0] for row in BACK])
-def test_each_step_back_comes_in_its_turn(what: str, fields: dict[str, Any], expected: type[object]) -> None:
+def test_each_release_action_follows_in_order(what: str, fields: dict[str, Any], expected: type[object]) -> None:
     del what
     assert action_of(an_observation(LEAVING, **fields)) is expected
 
 
-def test_conditions_are_cleared_before_the_node_is_given_back() -> None:
+def test_conditions_are_cleared_before_the_node_is_released() -> None:
     conditions = [{"type": "MaintenanceInProgress", "status": "True", "message": "Haulout: NodeMaintenance patch"}]
     node = a_node(held_by=("patch",), status={"conditions": conditions})
     decision = decide(an_observation(LEAVING, node=node, drain=None, may_publish_conditions=True))
@@ -137,16 +137,16 @@ def test_conditions_are_cleared_before_the_node_is_given_back() -> None:
     assert decision.action.is_last
 
 
-def test_what_others_keep_alive_is_not_touched_again() -> None:
+def test_object_with_foreign_finalizers_is_left_alone() -> None:
     gone = a_maintenance(is_terminating=True, meta={"finalizers": ("example.com/other",)})
     assert decide(an_observation(gone, node=BARE, drain=None)) == NodeMaintenanceDecision()
 
 
-def test_a_lease_is_looked_at_again_before_it_ends() -> None:
+def test_lease_is_requeued_before_it_expires() -> None:
     assert decision_without_action(an_observation()).requeue_at == NOW + timedelta(minutes=29)
 
 
-def test_the_first_status_waits_for_the_pods_but_not_for_ever() -> None:
+def test_initial_status_waits_for_the_first_pod_list_up_to_a_timeout() -> None:
     waiting = an_observation(KNOWN, node=BARE, lease=None, drain=UNKNOWN)
     assert decision_without_action(waiting).requeue_at == NOW + FIRST_POD_LIST_TIMEOUT
     assert action_of(replace(waiting, now=NOW + FIRST_POD_LIST_TIMEOUT)) is actions.WriteInitialStatus
@@ -157,15 +157,15 @@ def test_the_first_status_waits_for_the_pods_but_not_for_ever() -> None:
 
 
 @pytest.mark.parametrize("node", ["", "n7"])
-def test_a_maintenance_without_a_node_has_a_first_status_too(node: str) -> None:
-    """It shows Running and then Failed, as ever."""
+def test_maintenance_without_a_node_gets_an_initial_status(node: str) -> None:
+    """It shows Running and then Failed, as before."""
     assert (
         action_of(an_observation(a_maintenance(phase="", spec={"nodeName": node}), node=None, lease=None, drain=None))
         is actions.WriteInitialStatus
     )
 
 
-# What fails
+# Failures of a maintenance
 
 
 FAILING: list[tuple[str, NodeMaintenance, dict[str, Any], NodeMaintenanceConditionReason, str]] = [
@@ -188,7 +188,7 @@ FAILING: list[tuple[str, NodeMaintenance, dict[str, Any], NodeMaintenanceConditi
 
 
 @pytest.mark.parametrize(("what", "maintenance", "fields", "cause", "text"), FAILING, ids=[row[0] for row in FAILING])
-def test_what_cannot_be_done_fails(
+def test_impossible_maintenance_fails_with_a_reason(
     what: str, maintenance: NodeMaintenance, fields: dict[str, Any], cause: NodeMaintenanceConditionReason, text: str
 ) -> None:
     del what
@@ -201,14 +201,14 @@ def test_what_cannot_be_done_fails(
 @pytest.mark.parametrize(
     ("what", "maintenance", "fields"), [row[:3] for row in FAILING], ids=[row[0] for row in FAILING]
 )
-def test_a_drain_is_stopped_before_a_maintenance_fails(
+def test_drain_is_stopped_before_a_maintenance_fails(
     what: str, maintenance: NodeMaintenance, fields: dict[str, Any]
 ) -> None:
     del what
     assert action_of(an_observation(maintenance, **fields)) is actions.StopDrain
 
 
-def test_these_failures_are_left_when_what_they_say_is_not_so_any_more() -> None:
+def test_failure_is_cleared_when_its_cause_is_gone() -> None:
     for cause in (
         NodeMaintenanceConditionReason.NODE_MISSING,
         NodeMaintenanceConditionReason.NODE_UNNAMED,
@@ -219,7 +219,7 @@ def test_these_failures_are_left_when_what_they_say_is_not_so_any_more() -> None
 
 
 @pytest.mark.parametrize("ending", [OutcomeResult.TIMED_OUT, OutcomeResult.REFUSED])
-def test_a_drain_that_gave_up_fails_the_maintenance_and_the_node_stays_held(ending: OutcomeResult) -> None:
+def test_failed_drain_fails_the_maintenance_and_keeps_the_node_cordoned(ending: OutcomeResult) -> None:
     decision = decision_without_action(an_observation(drain=a_drain("shop/cart", ending=ending)))
     assert decision.failure is not None
     assert decision.failure.reason == f"Drain{ending}"
@@ -238,7 +238,7 @@ def failed(cause: str, **more: Any) -> NodeMaintenance:
 
 
 @pytest.mark.parametrize("cause", STICKY)
-def test_these_failures_stay_until_the_object_is_edited(cause: NodeMaintenanceConditionReason) -> None:
+def test_failure_is_kept_until_the_object_is_edited(cause: NodeMaintenanceConditionReason) -> None:
     node = BARE if cause is NodeMaintenanceConditionReason.LEASE_LOST else a_node(held_by=("patch",))
     decision = decision_without_action(an_observation(failed(cause), node=node, drain=None))
     assert decision.failure is not None
@@ -249,7 +249,7 @@ def test_these_failures_stay_until_the_object_is_edited(cause: NodeMaintenanceCo
     )
 
 
-def test_an_edit_has_a_drain_that_gave_up_start_anew() -> None:
+def test_edit_restarts_a_failed_drain() -> None:
     edited = failed(NodeMaintenanceConditionReason.DRAIN_TIMED_OUT, meta={"generation": 2})
     assert (
         action_of(an_observation(edited, drain=a_drain("shop/cart", ending=OutcomeResult.TIMED_OUT)))
@@ -260,7 +260,7 @@ def test_an_edit_has_a_drain_that_gave_up_start_anew() -> None:
     assert again.checkpoint is None
 
 
-def test_a_policy_that_stops_making_sense_keeps_lease_and_node() -> None:
+def test_policy_that_becomes_invalid_keeps_lease_and_node() -> None:
     broken = a_maintenance(conditions=RUNNING_CONDITIONS, spec={"drain": {"deletionTimeout": "1m"}})
     assert action_of(an_observation(broken)) is actions.StopDrain
     assert (
@@ -277,7 +277,7 @@ def test_a_policy_that_stops_making_sense_keeps_lease_and_node() -> None:
 HELD = a_lease(OTHER)
 
 
-def test_the_lease_of_another_is_waited_for() -> None:
+def test_lease_of_another_holder_is_awaited() -> None:
     waiting = an_observation(a_maintenance(), node=BARE, lease=HELD, drain=LOOKED)
     decision = decision_without_action(waiting)
     assert decision.problem.startswith("failed to obtain a lease that is not owned by us : can't update or invalidate")
@@ -287,27 +287,27 @@ def test_the_lease_of_another_is_waited_for() -> None:
     assert decision.lease_failures == 0
 
 
-def test_a_lease_in_force_that_names_nobody_is_somebodys() -> None:
+def test_valid_lease_without_a_holder_counts_as_held() -> None:
     assert (
         "unknown"
         in decision_without_action(an_observation(a_maintenance(), node=BARE, lease=a_lease(""), drain=LOOKED)).problem
     )
 
 
-def lost(since: timedelta) -> NodeMaintenance:
+def with_lost_lease(since: timedelta) -> NodeMaintenance:
     return a_maintenance(conditions={"Leased": ("False", "Lost")}, since=NOW - since)
 
 
-def test_a_lease_that_was_lost_stops_the_drain_at_once() -> None:
+def test_lost_lease_stops_the_drain_at_once() -> None:
     assert action_of(an_observation(lease=HELD)) is actions.StopDrain
 
 
 @pytest.mark.parametrize(
     ("ago", "count"), [(0, 1), (9, 1), (10, 2), (59, 6)], ids=["now", "9 s ago", "10 s ago", "59 s ago"]
 )
-def test_a_lease_that_was_lost_is_looked_at_every_ten_seconds(ago: int, count: int) -> None:
+def test_lost_lease_is_checked_every_ten_seconds(ago: int, count: int) -> None:
     since = timedelta(seconds=ago)
-    decision = decision_without_action(an_observation(lost(since), lease=HELD, drain=LOOKED))
+    decision = decision_without_action(an_observation(with_lost_lease(since), lease=HELD, drain=LOOKED))
     assert decision.problem.startswith("failed to extend a lease that used to be owned by us, incrementing error")
     assert decision.problem.endswith(f"errorOnLeaseCount: {count}")
     assert decision.lease_failures == count
@@ -315,14 +315,14 @@ def test_a_lease_that_was_lost_is_looked_at_every_ten_seconds(ago: int, count: i
     assert NOW < decision.requeue_at <= NOW + LEASE_CHECK_INTERVAL
 
 
-def test_a_lease_that_was_lost_is_missed_from_the_first_look_on() -> None:
+def test_lost_lease_counts_from_the_first_observation() -> None:
     decision = decision_without_action(an_observation(lease=HELD, drain=LOOKED))
     assert decision.lease_lost_since == NOW
     assert decision.lease_failures == 1
 
 
-def test_a_lease_lost_for_a_minute_ends_the_maintenance_after_the_node_was_given_back() -> None:
-    given_up = an_observation(lost(LEASE_LOST_TIMEOUT), lease=HELD, drain=LOOKED)
+def test_lease_lost_for_a_minute_fails_the_maintenance_after_the_node_is_released() -> None:
+    given_up = an_observation(with_lost_lease(LEASE_LOST_TIMEOUT), lease=HELD, drain=LOOKED)
     assert action_of(given_up) is actions.ReleaseNode
     decision = decision_without_action(replace(given_up, node=BARE))
     assert decision.failure is not None
@@ -330,21 +330,21 @@ def test_a_lease_lost_for_a_minute_ends_the_maintenance_after_the_node_was_given
     assert decision.failure.message == "maintenance failed: lease could not be extended after 7 attempts"
 
 
-def test_a_lease_that_is_free_again_is_taken_again() -> None:
+def test_free_lease_is_acquired_again() -> None:
     for lease in (None, a_lease(OTHER, age=2 * HOUR)):
-        assert action_of(an_observation(lost(SECOND), lease=lease, drain=LOOKED)) is actions.AcquireLease
-    assert action_of(an_observation(lost(SECOND), drain=LOOKED)) is actions.StartEvictions
+        assert action_of(an_observation(with_lost_lease(SECOND), lease=lease, drain=LOOKED)) is actions.AcquireLease
+    assert action_of(an_observation(with_lost_lease(SECOND), drain=LOOKED)) is actions.StartEvictions
 
 
-def test_a_maintenance_that_gave_up_its_lease_holds_nothing_and_follows_nobody() -> None:
+def test_maintenance_without_its_lease_holds_nothing() -> None:
     over = failed(NodeMaintenanceConditionReason.LEASE_LOST)
     assert action_of(an_observation(over, lease=HELD)) is actions.StopDrain
     assert action_of(an_observation(over, lease=HELD, drain=None)) is actions.ReleaseNode
     assert decision_without_action(an_observation(over, lease=None, drain=None, node=BARE)).failure is not None
 
 
-def test_nobody_is_fought_for_a_lease() -> None:
-    """Of two processes with different clocks each would find that the other's renewal is in the wrong time."""
+def test_lease_is_not_renewed_too_often_when_clocks_differ() -> None:
+    """With different clocks, each of two processes would find the other's renewal time wrong."""
     ahead = a_lease(age=-3 * HOUR)
     assert action_of(an_observation(lease=ahead)) is actions.AcquireLease
     assert (
@@ -358,7 +358,7 @@ def test_nobody_is_fought_for_a_lease() -> None:
 
 
 @pytest.mark.parametrize("ago", [timedelta(), SECOND], ids=str)
-def test_a_lease_that_is_deleted_right_after_it_was_taken_is_not_taken_again_at_once(ago: timedelta) -> None:
+def test_lease_deleted_right_after_it_was_acquired_is_not_acquired_again_at_once(ago: timedelta) -> None:
     decision = decision_without_action(an_observation(lease=None, leased_at=NOW - ago))
     assert "was deleted right after the operator acquired it" in decision.problem
     assert decision.requeue_at == NOW - ago + MIN_LEASE_RENEWAL_INTERVAL
@@ -369,26 +369,26 @@ def test_a_lease_that_is_deleted_right_after_it_was_taken_is_not_taken_again_at_
     [(None, type(None)), (a_lease(OTHER), type(None)), (a_lease(), actions.ReleaseLease)],
     ids=["none", "another's", "ours"],
 )
-def test_while_a_person_holds_the_node_only_our_own_lease_is_released(lease: Any, expected: type[object]) -> None:
+def test_hold_releases_only_the_own_lease(lease: Any, expected: type[object]) -> None:
     annotated = structs.replace(BARE.metadata, annotations={hold.ANNOTATION: "by=alice; migration"})
     node = structs.replace(BARE, metadata=annotated)
     assert action_of(an_observation(RECORDED, node=node, lease=lease, drain=LOOKED)) is expected
 
 
-def test_without_a_lease_nothing_goes_on() -> None:
+def test_missing_lease_blocks_all_actions() -> None:
     decision = decision_without_action(an_observation(lease=None, leased_at=NOW - SECOND, drain=LOOKED))
     assert decision.problem == "the lease of node n1 was deleted right after the operator acquired it"
     assert decision.requeue_at is not None
 
 
-# Others who want the same node
+# Several maintenances of one node
 
 
 OLDER = a_maintenance("older", since=NOW - 2 * HOUR)
 YOUNGER = a_maintenance("younger", since=NOW)
 
 
-def test_the_older_of_two_goes_first_and_the_younger_holds_with_it() -> None:
+def test_older_maintenance_goes_first_and_the_younger_cordons_with_it() -> None:
     waiting = an_observation(rivals=(OLDER,), node=a_node(held_by=("older",)), drain=LOOKED)
     assert action_of(waiting) is actions.RecordNodeState
     waiting = replace(waiting, maintenance=RECORDED)
@@ -400,28 +400,28 @@ def test_the_older_of_two_goes_first_and_the_younger_holds_with_it() -> None:
     assert action_of(an_observation(rivals=(YOUNGER,), drain=LOOKED)) is actions.StartEvictions
 
 
-def test_the_younger_does_not_hold_what_the_older_does_not() -> None:
+def test_younger_maintenance_does_not_cordon_a_node_the_older_has_not_cordoned() -> None:
     assert decision_without_action(an_observation(rivals=(OLDER,), node=BARE, drain=LOOKED)).problem
 
 
-def test_of_two_made_in_the_same_second_the_name_decides() -> None:
+def test_maintenances_of_the_same_second_are_ordered_by_name() -> None:
     first = a_maintenance("a", conditions=RUNNING_CONDITIONS)
     second = a_maintenance("b", conditions=RUNNING_CONDITIONS)
     assert action_of(an_observation(first, rivals=(second,), drain=LOOKED)) is actions.StartEvictions
     assert decision_without_action(an_observation(second, rivals=(first,), drain=LOOKED)).problem
 
 
-def test_a_drain_under_way_stops_for_an_older_one() -> None:
+def test_running_drain_stops_for_an_older_maintenance() -> None:
     assert action_of(an_observation(rivals=(OLDER,))) is actions.StopDrain
 
 
-def test_the_younger_goes_on_when_the_older_leaves() -> None:
+def test_younger_maintenance_continues_when_the_older_is_deleted() -> None:
     leaving = a_maintenance("older", since=NOW - 2 * HOUR, is_terminating=True)
     shared = a_node(held_by=("older", "patch"))
     assert action_of(an_observation(rivals=(leaving,), node=shared, drain=LOOKED)) is actions.StartEvictions
 
 
-def test_who_leaves_first_leaves_lease_and_conditions_to_the_other() -> None:
+def test_first_of_two_maintenances_leaves_lease_and_conditions_to_the_other() -> None:
     conditions = [{"type": "MaintenanceInProgress", "status": "True", "message": "Haulout: NodeMaintenance patch"}]
     shared = a_node(held_by=("patch", "younger"), status={"conditions": conditions})
     leaving = an_observation(LEAVING, rivals=(YOUNGER,), node=shared, drain=None, may_publish_conditions=True)
@@ -434,7 +434,7 @@ def test_who_leaves_first_leaves_lease_and_conditions_to_the_other() -> None:
 # The node
 
 
-def test_a_node_that_the_object_named_before_is_given_back_first() -> None:
+def test_previously_named_node_is_released_first() -> None:
     stray = StrayNode(node=a_node("n0", held_by=("patch",)), lease=a_lease(node="n0"))
     assert action_of(an_observation(stray_nodes=(stray,))) is actions.ResetStatus, (
         "what the status says is about the other node"
@@ -451,12 +451,12 @@ def test_a_node_that_the_object_named_before_is_given_back_first() -> None:
     assert action_of(replace(moved, maintenance=LEAVING)) is actions.ReleaseLease
 
 
-def test_a_stray_that_others_hold_keeps_its_lease() -> None:
+def test_stray_node_held_by_others_keeps_its_lease() -> None:
     stray = StrayNode(node=a_node("n0", held_by=("patch", "other")), lease=a_lease(node="n0"))
     assert action_of(an_observation(KNOWN, stray_nodes=(stray,))) is actions.ReleaseNode
 
 
-def test_what_somebody_undid_is_done_again_but_not_without_pause() -> None:
+def test_changes_undone_by_others_are_restored_after_a_pause() -> None:
     undone = patched_node(a_node(held_by=("patch",)), {"spec": {"unschedulable": None}})
     hold = decide(an_observation(node=undone)).action
     assert isinstance(hold, actions.CordonNode)
@@ -467,7 +467,7 @@ def test_what_somebody_undid_is_done_again_but_not_without_pause() -> None:
     assert action_of(an_observation(node=undone, restored_at=NOW - MIN_RESTORE_INTERVAL)) is actions.CordonNode
 
 
-def test_an_objection_counts_only_before_the_node_is_taken() -> None:
+def test_quorum_problem_counts_only_before_the_node_is_cordoned() -> None:
     decision = decision_without_action(
         an_observation(node=BARE, drain=LOOKED, quorum_problem="etcd would lose its quorum")
     )
@@ -478,7 +478,7 @@ def test_an_objection_counts_only_before_the_node_is_taken() -> None:
     )
 
 
-def test_a_mark_that_nobody_can_read_waits_for_a_person() -> None:
+def test_unreadable_cordon_annotation_awaits_repair() -> None:
     garbled = a_node(metadata={"annotations": {cordon.CORDON_ANNOTATION: "?"}})
     for maintenance in (a_maintenance(), LEAVING):
         decision = decision_without_action(
@@ -502,7 +502,7 @@ NMO_STATES: list[tuple[str, Mapping[str, Any]]] = [
 
 @pytest.mark.parametrize(("what", "fields"), NMO_STATES, ids=[row[0] for row in NMO_STATES])
 @pytest.mark.parametrize("lease", [None, a_lease(), HELD], ids=["no lease", "our lease", "another's lease"])
-def test_a_node_that_it_took_is_adopted_before_all_else(what: str, fields: Mapping[str, Any], lease: Any) -> None:
+def test_node_cordoned_by_nmo_is_adopted_first(what: str, fields: Mapping[str, Any], lease: Any) -> None:
     del what
     maintenance = a_maintenance(**fields)
     drain = None if maintenance.is_being_deleted else LOOKED
@@ -515,8 +515,8 @@ def test_a_node_that_it_took_is_adopted_before_all_else(what: str, fields: Mappi
     assert free.spec.taints == ()
 
 
-def test_a_new_maintenance_clears_away_what_one_that_is_gone_left() -> None:
-    """Nobody holds the node, so nothing of a maintenance is to stay on it."""
+def test_new_maintenance_adopts_leftover_cordon_and_taints() -> None:
+    """The node has no owner, so no taint of a maintenance may stay."""
     fresh = a_maintenance(conditions={"Leased": ("False", "NotAcquired")}, nodeBefore={"uid": "uid-of-n1"})
     tainted = a_node(adopted=True)
     assert action_of(an_observation(fresh, node=tainted, drain=LOOKED, lease=None)) is actions.AcquireLease, (
@@ -528,7 +528,7 @@ def test_a_new_maintenance_clears_away_what_one_that_is_gone_left() -> None:
     assert patched_node(held, cordon.release(held, owner_name(fresh))) == a_node()
 
 
-def test_a_node_that_lost_its_mark_before_the_status_told_of_it_is_given_back() -> None:
+def test_node_that_lost_its_annotation_before_the_status_update_is_released() -> None:
     copy = {"uid": "uid-of-n1", "unschedulable": True}
     ending = a_maintenance(conditions={"Cordoned": ("False", "CordonNotHeld")}, is_terminating=True, nodeBefore=copy)
     release = decide(an_observation(ending, node=a_node(adopted=True), drain=None)).action
@@ -540,7 +540,7 @@ def test_a_node_that_lost_its_mark_before_the_status_told_of_it_is_given_back() 
     assert not isinstance(shared, actions.ReleaseNode), "the taint may be the other's"
 
 
-def test_what_it_gave_up_stays_given_up() -> None:
+def test_failure_of_nmo_stays_failed() -> None:
     text = "maintenance failed: lease could not be extended after 4 attempts"
     given_up = a_maintenance(phase="Failed", lastError=text, errorOnLeaseCount=4)
     decision = decision_without_action(an_observation(given_up, node=BARE, lease=None, drain=None))
@@ -548,34 +548,39 @@ def test_what_it_gave_up_stays_given_up() -> None:
     assert (decision.failure.reason, decision.failure.message) == (NodeMaintenanceConditionReason.LEASE_LOST, text)
 
 
-# What a successor knows
+# After a restart
 
 
-def test_a_successor_goes_on_from_what_the_status_says() -> None:
+def test_resumed_drain_continues_from_the_status() -> None:
     turns = {"uid-1": NOW - SECOND}
     drain = {"startTime": NOW - HOUR, "removed": 2, "podStartTimes": turns}
     status: dict[str, Any] = {"drainProgress": 40, "drain": drain}
-    begun = decide(an_observation(a_maintenance(conditions=RUNNING_CONDITIONS, **status), drain=None)).action
-    assert isinstance(begun, actions.PrepareDrain)
-    assert begun.checkpoint is not None
-    assert (begun.checkpoint.started, begun.checkpoint.gone, begun.checkpoint.percent) == (NOW - HOUR, 2, 40)
-    assert dict(begun.checkpoint.since) == turns
+    action = decide(an_observation(a_maintenance(conditions=RUNNING_CONDITIONS, **status), drain=None)).action
+    assert isinstance(action, actions.PrepareDrain)
+    assert action.checkpoint is not None
+    assert (action.checkpoint.started, action.checkpoint.gone, action.checkpoint.percent) == (NOW - HOUR, 2, 40)
+    assert dict(action.checkpoint.since) == turns
 
 
-def test_the_time_of_a_drain_that_was_done_does_not_count() -> None:
+def test_completed_drain_starts_a_new_drain_time() -> None:
     status: dict[str, Any] = {"drainProgress": 100, "drain": {"startTime": NOW - 9 * HOUR, "removed": 2}}
     done = a_maintenance(phase="Succeeded", conditions=RUNNING_CONDITIONS, **status)
-    begun = decide(an_observation(done, drain=None)).action
-    assert isinstance(begun, actions.PrepareDrain)
-    assert begun.checkpoint is not None
-    assert (begun.checkpoint.started, begun.checkpoint.gone, begun.checkpoint.percent) == (NOW, 2, 99)
+    action = decide(an_observation(done, drain=None)).action
+    assert isinstance(action, actions.PrepareDrain)
+    assert action.checkpoint is not None
+    assert (action.checkpoint.started, action.checkpoint.gone, action.checkpoint.percent) == (NOW, 2, 99)
 
 
-def test_whatever_is_seen_there_is_a_step_a_failure_or_a_time_to_look_again() -> None:
+def test_every_observation_yields_an_action_a_failure_or_a_requeue() -> None:
     nodes = (None, BARE, a_node(held_by=("patch",)), a_node(held_by=("older", "patch")), a_node(adopted=True))
     drains = (None, LOOKED, UNKNOWN, a_drain("shop/cart"), a_drain(gone=1, ending=OutcomeResult.DRAINED))
     leases = (None, a_lease(), HELD, a_lease(OTHER, age=HOUR), a_lease(OTHER, age=2 * HOUR))
-    maintenances = (KNOWN, a_maintenance(conditions=RUNNING_CONDITIONS), a_maintenance(phase="Succeeded"), lost(SECOND))
+    maintenances = (
+        KNOWN,
+        a_maintenance(conditions=RUNNING_CONDITIONS),
+        a_maintenance(phase="Succeeded"),
+        with_lost_lease(SECOND),
+    )
     for maintenance in maintenances:
         for node in nodes:
             for drain in drains:
@@ -591,7 +596,7 @@ def test_whatever_is_seen_there_is_a_step_a_failure_or_a_time_to_look_again() ->
                         )
 
 
-def test_nothing_but_the_finalizer_is_done_before_it_is_there() -> None:
+def test_finalizer_is_added_before_any_other_action() -> None:
     for fields in ({}, {"node": None}, {"lease": HELD}, {"drain": None}):
         assert (
             action_of(an_observation(a_maintenance(meta={"finalizers": ("example.com/x",)}), **fields))
@@ -600,7 +605,7 @@ def test_nothing_but_the_finalizer_is_done_before_it_is_there() -> None:
     assert FINALIZER == "foregroundDeleteNodeMaintenance"
 
 
-def test_what_is_wished_is_what_other_systems_know() -> None:
+def test_cordon_request_has_the_taints_and_labels_of_medik8s() -> None:
     taints = [f"{it.key}={it.value}:{it.effect}" for it in CORDON_REQUEST.taints]
     assert taints == ["node.kubernetes.io/unschedulable=:NoSchedule", "medik8s.io/drain=:NoSchedule"]
     assert msgspec.to_builtins(CORDON_REQUEST.labels) == {"remediation.medik8s.io/exclude-from-remediation": "true"}

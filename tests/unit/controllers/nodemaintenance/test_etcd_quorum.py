@@ -43,7 +43,7 @@ def a_guard(node: str, ready: str = "True") -> Pod:
     return a_pod(node, ready=ready, labels=GUARD, name=f"guard-{node}", namespace="openshift-etcd")
 
 
-def test_a_control_plane_node_is_known_by_either_label() -> None:
+def test_control_plane_node_is_recognized_by_either_label() -> None:
     assert etcd_quorum.is_control_plane(a_node("n", labels={"node-role.kubernetes.io/master": ""}))
     assert etcd_quorum.is_control_plane(a_node("n", labels={"node-role.kubernetes.io/control-plane": "false"}))
     assert not etcd_quorum.is_control_plane(a_node("n", labels={"node-role.kubernetes.io/worker": ""}))
@@ -69,15 +69,15 @@ def test_a_control_plane_node_is_known_by_either_label() -> None:
          [a_guard("n1")], False),
     ],
 )  # fmt: skip
-def test_on_openshift_the_guards_and_their_budget_decide(
+def test_openshift_quorum_depends_on_guards_and_their_pdb(
     budgets: list[PodDisruptionBudget], pods: list[Pod], *, allowed: bool
 ) -> None:
-    judgement = etcd_quorum.check_openshift("n1", budgets, pods)
-    assert judgement.allowed is allowed
-    assert bool(judgement.reason) is not allowed
+    result = etcd_quorum.check_openshift("n1", budgets, pods)
+    assert result.allowed is allowed
+    assert bool(result.reason) is not allowed
 
 
-def test_a_selector_that_is_more_than_labels_is_not_understood_but_only_asked_when_it_matters() -> None:
+def test_unsupported_guard_selector_is_an_error_only_when_it_matters() -> None:
     expression = {"key": "app", "operator": "In", "values": ["guard", "other"]}
     budget = a_budget(selector={"matchExpressions": [expression]})
     with pytest.raises(QuorumUnknown, match="openshift-etcd/etcd-guard-pdb selects its pods by more than labels"):
@@ -86,12 +86,12 @@ def test_a_selector_that_is_more_than_labels_is_not_understood_but_only_asked_wh
     assert etcd_quorum.check_openshift("n1", [generous], []).allowed
 
 
-def test_on_openshift_a_node_let_in_a_moment_ago_has_used_up_the_budget() -> None:
+def test_recently_admitted_node_uses_up_the_openshift_guard_pdb() -> None:
     guards = [a_guard(name) for name in ("n1", "n2", "n3")]
-    judgement = etcd_quorum.check_openshift(
+    result = etcd_quorum.check_openshift(
         "n1", [a_budget(allowed=1)], guards, nodes_in_maintenance={"n2": "m2", "w1": "m3"}
     )
-    assert judgement.reason == (
+    assert result.reason == (
         "PodDisruptionBudget openshift-etcd/etcd-guard-pdb allows 1 disruption, which n2 in maintenance will use, "
         "and pod openshift-etcd/guard-n1 is up"
     )
@@ -121,21 +121,21 @@ def test_one_of_three_members_can_go() -> None:
         (MEMBERS, NODES, {"n3": "disk"}, "n3 is in maintenance by NodeMaintenance disk"),
     ],
 )
-def test_no_member_goes_when_another_is_down(
+def test_no_member_can_go_when_another_is_down(
     members: list[Pod], nodes: dict[str, Node | None], maintained: dict[str, str], why: str
 ) -> None:
-    judgement = etcd_quorum.check_members("n1", members, nodes, nodes_in_maintenance=maintained)
-    assert not judgement.allowed
-    assert judgement.reason.startswith("etcd has 3 members and needs 2, without n1 it would have 1 (n2 is up; n3 ")
-    assert why in judgement.reason
+    result = etcd_quorum.check_members("n1", members, nodes, nodes_in_maintenance=maintained)
+    assert not result.allowed
+    assert result.reason.startswith("etcd has 3 members and needs 2, without n1 it would have 1 (n2 is up; n3 ")
+    assert why in result.reason
 
 
-def test_a_member_that_is_down_can_go() -> None:
+def test_member_that_is_down_can_go() -> None:
     members = [a_pod("n1", ready="False"), *MEMBERS[1:]]
     assert etcd_quorum.check_members("n1", members, NODES, nodes_in_maintenance={"n2": "disk"}).allowed
 
 
-def test_the_only_member_and_one_of_two_stay() -> None:
+def test_single_member_and_one_of_two_must_stay() -> None:
     assert (
         etcd_quorum.check_members("n1", MEMBERS[:1], NODES).reason
         == "etcd has 1 member and needs 1, without n1 it would have 0"
@@ -144,7 +144,7 @@ def test_the_only_member_and_one_of_two_stay() -> None:
 
 
 @pytest.mark.parametrize(("count", "down", "allowed"), [(4, 0, True), (4, 1, False), (5, 1, True), (5, 2, False)])
-def test_a_majority_of_all_members_must_be_left(count: int, down: int, *, allowed: bool) -> None:
+def test_majority_of_all_members_must_remain(count: int, down: int, *, allowed: bool) -> None:
     names = [f"n{number}" for number in range(1, count + 1)]
     maintained = dict.fromkeys(names[-down:], "m") if down else {}
     nodes = {name: a_node(name) for name in names}
@@ -154,33 +154,33 @@ def test_a_majority_of_all_members_must_be_left(count: int, down: int, *, allowe
     )
 
 
-def test_a_node_without_a_member_can_go() -> None:
+def test_node_without_a_member_can_go() -> None:
     assert etcd_quorum.check_members("n9", MEMBERS, NODES, nodes_in_maintenance={"n2": "a", "n3": "b"}).allowed
 
 
-def test_each_cluster_of_etcd_is_counted_by_itself() -> None:
-    """So kops: one for events, one for the rest."""
+def test_each_etcd_cluster_is_counted_separately() -> None:
+    """Like kops: one cluster for events, one for everything else."""
     both = [
         a_pod(name, labels={"k8s-app": f"etcd-manager-{of}"}, name=f"{of}-{name}", ready=ready)
         for name in NAMES
         for of, ready in (("main", "True"), ("events", "False" if name == "n3" else "True"))
     ]
-    judgement = etcd_quorum.check_members("n1", both, NODES)
-    assert judgement.reason.startswith("etcd-manager-events has 3 members")
+    result = etcd_quorum.check_members("n1", both, NODES)
+    assert result.reason.startswith("etcd-manager-events has 3 members")
     assert etcd_quorum.check_members("n3", both, NODES).allowed
 
 
-def test_a_pod_that_was_found_twice_is_one_member() -> None:
+def test_duplicate_pod_counts_as_one_member() -> None:
     assert "1 member " in etcd_quorum.check_members("n1", [MEMBERS[0], MEMBERS[0]], NODES).reason
 
 
-def test_what_is_not_known_is_said() -> None:
-    judgement = etcd_quorum.check_members("n1", [], NODES)
-    assert judgement.allowed
-    assert judgement.reason == "no etcd pods found in kube-system: cannot tell whether etcd keeps its quorum without n1"
+def test_missing_etcd_pods_allow_with_a_reason() -> None:
+    result = etcd_quorum.check_members("n1", [], NODES)
+    assert result.allowed
+    assert result.reason == "no etcd pods found in kube-system: cannot tell whether etcd keeps its quorum without n1"
 
 
-def test_budgets_about_etcd_are_told_from_others() -> None:
+def test_etcd_selectors_finds_pdbs_of_etcd_pods() -> None:
     chosen = [
         a_budget(selector={"matchLabels": {"app": "etcd", "role": "member"}}),
         a_budget(selector={"matchLabels": {"app": "cilium-etcd"}}),

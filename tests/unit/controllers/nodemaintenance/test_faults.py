@@ -1,4 +1,4 @@
-"""Whatever befalls the operator and the cluster, a maintenance comes to the same end, and nobody is hurt on the way."""
+"""Under any fault a maintenance reaches the same end state, and all invariants hold."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -30,9 +30,9 @@ SLOW = a_pod("shop/slow", on="n1", behaviour={"stop-seconds": "8"})
 
 @asynccontextmanager
 async def a_shop(clock: Clock, *, is_dated: bool = False) -> AsyncIterator[SandboxCluster]:
-    """Run a cluster in which a node has pods that take their time, and others that a budget protects.
+    """Run a cluster with slowly terminating pods, and pods protected by a PodDisruptionBudget.
 
-    With `is_dated`, the operator does not always know what time it is.
+    With `is_dated`, the clock of the operator may be wrong.
     """
     plan = (
         with_nodemaintenance_crd(a_cluster(clock)).with_nodes(3).with_deployment("shop/cart", replicas=3, budget="60%")
@@ -45,21 +45,21 @@ async def a_shop(clock: Clock, *, is_dated: bool = False) -> AsyncIterator[Sandb
 
 @asynccontextmanager
 async def with_fault(cluster: SandboxCluster, fault: Fault, *, seed: int = 0) -> AsyncIterator[None]:
-    """Let a fault befall the operator while something goes on; it is over in the end."""
+    """Inject a fault while the context lasts; it has ended afterwards."""
     async with asyncio.TaskGroup() as group:
         group.create_task(cluster.inject_fault(fault, seed=seed))
         yield
 
 
-async def are_back(cluster: SandboxCluster) -> None:
-    """See that soon nothing of a maintenance is left on any node, nor anything of it elsewhere."""
+async def assert_all_released(cluster: SandboxCluster) -> None:
+    """Wait until no node has traces of a maintenance, and no lease is left."""
     await assert_converges(cluster)
     names = ("n1", "n2", "n3")
     assert [it for it in names if not is_released(cluster, it) or has_lease(cluster, it)] == []
 
 
 @pytest.mark.parametrize("fault", faults_for_turn(0), ids=str)
-async def test_a_maintenance_comes_to_its_end_through_any_fault(clock: Clock, fault: Fault) -> None:
+async def test_maintenance_completes_despite_any_fault(clock: Clock, fault: Fault) -> None:
     async with a_shop(clock, is_dated="clock" in fault.name) as cluster:
         cluster.run(run_controller)
         async with with_fault(cluster, fault):
@@ -68,12 +68,12 @@ async def test_a_maintenance_comes_to_its_end_through_any_fault(clock: Clock, fa
         await assert_converges(cluster)
         async with with_fault(cluster, fault, seed=1):
             await end_maintenance(cluster)
-        await are_back(cluster)
+        await assert_all_released(cluster)
         await cluster.eventually(lambda: cluster.ready_pod_count("shop/cart"), becomes=3)
 
 
 @pytest.mark.parametrize("seed", range(12))
-async def test_a_maintenance_comes_to_its_end_through_any_mixture_of_faults(clock: Clock, seed: int) -> None:
+async def test_maintenance_completes_despite_any_mixture_of_faults(clock: Clock, seed: int) -> None:
     async with a_shop(clock, is_dated=True) as cluster:
         cluster.run(run_controller)
         async with with_fault(cluster, fault_mixture(seed), seed=seed):
@@ -82,5 +82,5 @@ async def test_a_maintenance_comes_to_its_end_through_any_mixture_of_faults(cloc
         await assert_converges(cluster)
         async with with_fault(cluster, fault_mixture(seed + 100), seed=seed):
             await end_maintenance(cluster)
-        await are_back(cluster)
+        await assert_all_released(cluster)
         await cluster.eventually(lambda: cluster.ready_pod_count("shop/cart"), becomes=3)

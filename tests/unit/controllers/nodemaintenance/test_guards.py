@@ -1,4 +1,4 @@
-"""What keeps the controller of NodeMaintenances from acting on old copies, in circles, or on behalf of who is done."""
+"""Guards of the NodeMaintenance controller against stale caches, hot loops and deleted objects."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine
@@ -56,14 +56,14 @@ def written_by_operator(cluster: SandboxCluster, plural: str) -> list[Any]:
     return [it for it in cluster.history if it.username == "operator" and it.kind.plural == plural]
 
 
-async def test_a_free_lease_is_not_taken_for_an_order_that_was_deleted_unseen(clock: Clock) -> None:
-    """The copy of the order is old: another process, or a person, has ended it."""
+async def test_free_lease_is_not_acquired_for_a_maintenance_deleted_unnoticed(clock: Clock) -> None:
+    """The cached NodeMaintenance is stale: it was deleted by another process or a user."""
     async with a_still_cluster(clock, "n1") as cluster:
         operator = cluster.run(run_controller)
         await cluster.create(a_lease("n1", holder=OTHER, now=clock.now(), duration=timedelta(hours=1)))
         await create_maintenance(cluster, "n1")
         await cluster.eventually(lambda: "held by" in last_error(cluster))
-        await cluster.pass_time(seconds=30)  # what the server answered to the last write is old by now
+        await cluster.pass_time(seconds=30)  # the response to the last write is outdated by now
         operator.transport.faults.delay_event(A_WHILE, path="/nodemaintenances", times=None)
         await delete_maintenance(cluster)
         await cluster.delete("leases", f"{LEASE_NAMESPACE}/node-n1")
@@ -71,7 +71,7 @@ async def test_a_free_lease_is_not_taken_for_an_order_that_was_deleted_unseen(cl
         assert written_by_operator(cluster, "leases") == []
 
 
-async def test_an_order_that_is_gone_is_read_every_ten_seconds_until_the_watch_says_so(clock: Clock) -> None:
+async def test_deleted_maintenance_is_read_every_ten_seconds_until_the_watch_reports_it(clock: Clock) -> None:
     async with a_still_cluster(clock, "n1") as cluster:
         operator = cluster.run(run_controller)
         await cluster.create(a_lease("n1", holder=OTHER, now=clock.now(), duration=timedelta(hours=1)))
@@ -84,8 +84,8 @@ async def test_an_order_that_is_gone_is_read_every_ten_seconds_until_the_watch_s
         before = len(operator.transport.sent_requests(method="GET", path=f"/nodemaintenances/{NAME}"))
         await cluster.delete("leases", f"{LEASE_NAMESPACE}/node-n1")
         await cluster.pass_time(seconds=35)
-        asked = len(operator.transport.sent_requests(method="GET", path=f"/nodemaintenances/{NAME}")) - before
-        assert 3 <= asked <= 5
+        read_count = len(operator.transport.sent_requests(method="GET", path=f"/nodemaintenances/{NAME}")) - before
+        assert 3 <= read_count <= 5
 
 
 def operating_with_budget(
@@ -110,7 +110,7 @@ def operating_with_budget(
     return operate_with_budget
 
 
-async def test_an_order_whose_node_a_person_held_joins_the_waiting_list_when_the_hold_ends(clock: Clock) -> None:
+async def test_maintenance_on_hold_joins_the_waiting_list_when_the_hold_ends(clock: Clock) -> None:
     controllers: list[NodeMaintenanceController] = []
     async with with_nodemaintenance_crd(a_cluster(clock)).with_nodes(2).on_the_sandbox() as cluster:
         cluster.run(operating_with_budget(controllers))
@@ -126,7 +126,7 @@ async def test_an_order_whose_node_a_person_held_joins_the_waiting_list_when_the
         await wait_for_success(cluster, "second")
 
 
-async def test_an_order_that_got_its_slot_does_not_count_as_waiting(clock: Clock) -> None:
+async def test_maintenance_with_a_slot_does_not_count_as_waiting(clock: Clock) -> None:
     controllers: list[NodeMaintenanceController] = []
     async with with_nodemaintenance_crd(a_cluster(clock)).with_nodes(2).on_the_sandbox() as cluster:
         cluster.run(operating_with_budget(controllers))
@@ -141,7 +141,7 @@ async def test_an_order_that_got_its_slot_does_not_count_as_waiting(clock: Clock
         assert controllers[0].waiting_count == 0
 
 
-async def test_without_a_budget_no_order_waits_for_a_slot(clock: Clock, caplog: pytest.LogCaptureFixture) -> None:
+async def test_no_maintenance_waits_for_a_slot_without_a_budget(clock: Clock, caplog: pytest.LogCaptureFixture) -> None:
     controllers: list[NodeMaintenanceController] = []
     async with with_nodemaintenance_crd(a_cluster(clock)).with_nodes(2).on_the_sandbox() as cluster:
         cluster.run(operating_with_budget(controllers, NO_BUDGET))
@@ -153,10 +153,10 @@ async def test_without_a_budget_no_order_waits_for_a_slot(clock: Clock, caplog: 
         assert [it.getMessage() for it in caplog.records if it.levelname == "ERROR"] == []
 
 
-async def test_a_maintenance_whose_finalizer_another_process_keeps_removing_is_left_alone_for_a_while(
+async def test_maintenance_whose_finalizer_others_keep_removing_is_paused(
     clock: Clock, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Each step is right by itself, and causes the next one of the other process."""
+    """Each change is correct by itself, and triggers the next one of the other process."""
     async with a_still_cluster(clock, "n1") as cluster:
         cluster.run(run_controller)
         await create_maintenance(cluster, "n1")
@@ -171,10 +171,10 @@ async def test_a_maintenance_whose_finalizer_another_process_keeps_removing_is_l
         assert "changes too often; its reconciliation is paused until" in caplog.text
         assert finalizers(cluster) == []
         await cluster.pass_time(seconds=INTERVAL.total_seconds())
-        assert finalizers(cluster) == [FINALIZER], "it goes on after the pause"
+        assert finalizers(cluster) == [FINALIZER], "it continues after the pause"
 
 
-async def test_a_maintenance_whose_phase_another_process_keeps_changing_is_left_alone_for_a_while(clock: Clock) -> None:
+async def test_maintenance_whose_phase_others_keep_changing_is_paused(clock: Clock) -> None:
     async with a_still_cluster(clock, "n1") as cluster:
         cluster.run(run_controller)
         await create_maintenance(cluster, "n1")
@@ -189,7 +189,7 @@ async def test_a_maintenance_whose_phase_another_process_keeps_changing_is_left_
         assert MAX_CHANGES / 2 < changed <= MAX_CHANGES
         assert phase(cluster) == "Running"
         await cluster.pass_time(seconds=INTERVAL.total_seconds())
-        assert phase(cluster) == "Succeeded", "it goes on after the pause"
+        assert phase(cluster) == "Succeeded", "it continues after the pause"
 
 
 def finalizers(cluster: SandboxCluster) -> list[str]:

@@ -1,4 +1,4 @@
-"""What a NodeMaintenance leaves in the history of its node: that it began, how it went, that it is over."""
+"""The history entries of a NodeMaintenance: start, drain and end."""
 
 import asyncio
 from collections.abc import Sequence
@@ -59,7 +59,7 @@ from support.operators.nodemaintenance import (
 from support.operators.nodemaintenance import PLURAL as NM_PLURAL
 
 ORDER = "NodeMaintenance/patch"
-BEGUN, DRAINED, ENDED = (
+STARTED, DRAINED, ENDED = (
     (ORDER, "", "Running"),
     (ORDER, "Running", "Succeeded"),
     (ORDER, "Succeeded", "Ended"),
@@ -71,24 +71,26 @@ def a_plan(clock: Clock) -> ClusterPlan:
     return with_record_crd(with_nodemaintenance_crd(a_cluster(clock))).with_nodes(2).with_objects(*PODS)
 
 
-async def test_a_maintenance_is_written_down_from_the_order_to_its_end(clock: Clock) -> None:
+async def test_history_records_a_maintenance_from_start_to_end(clock: Clock) -> None:
     async with a_plan(clock).on_the_sandbox() as cluster:
         cluster.run(run_controller_with_history)
         await create_maintenance(cluster, "n1", reason="new kernel")
         await wait_for_success(cluster)
         await cluster.pass_time(minutes=5)
         await end_maintenance(cluster)
-        assert transitions(cluster, "n1") == [BEGUN, DRAINED, ENDED], "all is there when the object is gone"
-        begun, drained, ended = entries(cluster, "n1")
-        assert begun["reason"] == "new kernel"
+        assert transitions(cluster, "n1") == [STARTED, DRAINED, ENDED], (
+            "the history is complete when the object is deleted"
+        )
+        started, drained, ended = entries(cluster, "n1")
+        assert started["reason"] == "new kernel"
         assert drained["result"] == "Drained"
         assert drained["drain"]["pods"] == 2
         assert 2 <= drained["drain"]["seconds"] <= 10
-        assert drained["since"] == begun["time"]
+        assert drained["since"] == started["time"]
         assert ended["since"] == drained["time"]
 
 
-async def test_it_costs_no_more_than_a_write_for_each(clock: Clock) -> None:
+async def test_history_costs_one_write_per_transition(clock: Clock) -> None:
     async with a_plan(clock).on_the_sandbox() as cluster:
         cluster.run(run_controller_with_history)
         await create_maintenance(cluster, "n1")
@@ -99,7 +101,7 @@ async def test_it_costs_no_more_than_a_write_for_each(clock: Clock) -> None:
         assert write_count(cluster, "n1") == 3
 
 
-async def test_what_blocked_longest_is_written_down(clock: Clock) -> None:
+async def test_history_records_the_longest_blocker(clock: Clock) -> None:
     async with with_blocking_pods(a_plan(clock), "n1").on_the_sandbox() as cluster:
         cluster.run(run_controller_with_history)
         await create_maintenance(cluster, "n1")
@@ -112,7 +114,7 @@ async def test_what_blocked_longest_is_written_down(clock: Clock) -> None:
         assert 100 < drain["blockedSeconds"] <= drain["seconds"] + 1
 
 
-async def test_a_failure_is_written_down_with_its_cause(clock: Clock) -> None:
+async def test_history_records_a_failure_with_its_reason(clock: Clock) -> None:
     async with with_blocking_pods(a_plan(clock), "n1").on_the_sandbox() as cluster:
         cluster.run(run_controller_with_history)
         await create_maintenance(cluster, "n1", drain={"timeout": "1m"})
@@ -123,7 +125,7 @@ async def test_a_failure_is_written_down_with_its_cause(clock: Clock) -> None:
         assert failed["drain"]["seconds"] >= 59
 
 
-async def test_an_order_for_a_node_that_is_not_there_leaves_nothing(clock: Clock) -> None:
+async def test_maintenance_of_a_missing_node_leaves_no_history(clock: Clock) -> None:
     async with a_plan(clock).on_the_sandbox() as cluster:
         cluster.run(run_controller_with_history)
         await create_maintenance(cluster, "n9")
@@ -132,7 +134,7 @@ async def test_an_order_for_a_node_that_is_not_there_leaves_nothing(clock: Clock
         assert cluster.by_key(PLURAL) == {}
 
 
-async def test_the_same_name_again_is_another_maintenance(clock: Clock) -> None:
+async def test_maintenance_of_the_same_name_again_is_recorded_separately(clock: Clock) -> None:
     async with a_plan(clock).on_the_sandbox() as cluster:
         cluster.run(run_controller_with_history)
         for _ in range(2):
@@ -143,7 +145,7 @@ async def test_the_same_name_again_is_another_maintenance(clock: Clock) -> None:
         assert [to for _, _, to in transitions(cluster, "n1")] == ["Running", "Succeeded", "Ended"] * 2
 
 
-async def test_what_the_node_maintenance_operator_began_is_in_the_history(clock: Clock) -> None:
+async def test_maintenance_adopted_from_nmo_is_recorded(clock: Clock) -> None:
     async with a_plan(clock).on_the_sandbox() as cluster:
         await started_by_nmo(cluster, "n1", phase="Running", drainProgress=50, evictionPods=2, totalpods=2)
         cluster.run(run_controller_with_history)
@@ -152,7 +154,7 @@ async def test_what_the_node_maintenance_operator_began_is_in_the_history(clock:
         assert [to for _, _, to in transitions(cluster, "n1")] == ["Running", "Succeeded", "Ended"]
 
 
-async def test_a_node_that_the_order_names_no_more_has_that_in_its_history(clock: Clock) -> None:
+async def test_node_no_longer_named_is_recorded_as_ended(clock: Clock) -> None:
     async with a_plan(clock).on_the_sandbox() as cluster:
         cluster.run(run_controller_with_history)
         await create_maintenance(cluster, "n1")
@@ -161,11 +163,11 @@ async def test_a_node_that_the_order_names_no_more_has_that_in_its_history(clock
         await cluster.eventually(lambda: has_maintenance_marks(cluster, "n2"))
         await wait_for_success(cluster)
         await cluster.pass_time(seconds=5)
-        assert transitions(cluster, "n1") == [BEGUN, DRAINED, ENDED]
-        assert transitions(cluster, "n2") == [BEGUN, DRAINED]
+        assert transitions(cluster, "n1") == [STARTED, DRAINED, ENDED]
+        assert transitions(cluster, "n2") == [STARTED, DRAINED]
 
 
-async def test_an_order_that_comes_back_to_a_node_is_in_its_history_twice(clock: Clock) -> None:
+async def test_node_named_again_is_recorded_twice(clock: Clock) -> None:
     async with a_plan(clock).on_the_sandbox() as cluster:
         cluster.run(run_controller_with_history)
         await create_maintenance(cluster, "n1")
@@ -175,12 +177,12 @@ async def test_an_order_that_comes_back_to_a_node_is_in_its_history_twice(clock:
             await cluster.eventually(partial(has_maintenance_marks, cluster, node))
         await wait_for_success(cluster)
         await end_maintenance(cluster)
-        assert transitions(cluster, "n1") == [BEGUN, DRAINED, ENDED] * 2
-        assert transitions(cluster, "n2") == [BEGUN, DRAINED, ENDED]
+        assert transitions(cluster, "n1") == [STARTED, DRAINED, ENDED] * 2
+        assert transitions(cluster, "n2") == [STARTED, DRAINED, ENDED]
         assert not [it for it in entries(cluster, "n1") if it.get("result") == GAP]
 
 
-async def test_a_maintenance_that_vanished_while_the_operator_was_away_has_ended(clock: Clock) -> None:
+async def test_maintenance_deleted_while_no_operator_ran_is_recorded_as_ended(clock: Clock) -> None:
     async with a_plan(clock).on_the_sandbox() as cluster:
         operator = cluster.run(run_controller_with_history)
         await create_maintenance(cluster, "n1")
@@ -192,12 +194,12 @@ async def test_a_maintenance_that_vanished_while_the_operator_was_away_has_ended
         await cluster.pass_time(hours=1)
         operator.start()
         await cluster.pass_time(seconds=10)
-        assert transitions(cluster, "n1") == [BEGUN, DRAINED, ENDED]
+        assert transitions(cluster, "n1") == [STARTED, DRAINED, ENDED]
         last = entries(cluster, "n1")[-1]
         assert (last["reason"], last["reconstructed"]) == (ENDED_UNOBSERVED_REASON, True)
 
 
-async def test_a_maintenance_whose_finalizer_somebody_took_off_has_ended(clock: Clock) -> None:
+async def test_maintenance_without_its_finalizer_is_recorded_as_ended(clock: Clock) -> None:
     async with a_plan(clock).on_the_sandbox() as cluster:
         cluster.run(run_controller_with_history)
         await create_maintenance(cluster, "n1")
@@ -209,7 +211,7 @@ async def test_a_maintenance_whose_finalizer_somebody_took_off_has_ended(clock: 
         assert transitions(cluster, "n1")[-1] == ENDED
 
 
-async def test_phases_that_were_passed_while_nothing_could_be_written_are_known_from_the_object(clock: Clock) -> None:
+async def test_unrecorded_phases_are_reconstructed_from_the_status(clock: Clock) -> None:
     async with with_blocking_pods(a_plan(clock), "n1").on_the_sandbox() as cluster:
         operator = cluster.run(run_controller_with_history)
         rule = cluster.transport().faults.fail_before_effect(
@@ -224,12 +226,12 @@ async def test_phases_that_were_passed_while_nothing_could_be_written_are_known_
         cluster.transport().faults.remove(rule)
         operator.start()
         await cluster.pass_time(seconds=10)
-        told = [to for _, _, to in transitions(cluster, "n1")]
-        assert told == phases(cluster)
-        assert "Failed" in told
+        recorded = [to for _, _, to in transitions(cluster, "n1")]
+        assert recorded == phases(cluster)
+        assert "Failed" in recorded
 
 
-async def test_a_definition_that_comes_later_is_filled_with_how_maintenances_stand(clock: Clock) -> None:
+async def test_record_crd_created_later_is_filled_with_the_current_states(clock: Clock) -> None:
     async with with_nodemaintenance_crd(a_cluster(clock)).with_nodes(2).with_objects(*PODS).on_the_sandbox() as cluster:
         cluster.run(run_controller_with_history)
         await create_maintenance(cluster, "n1")
@@ -237,11 +239,11 @@ async def test_a_definition_that_comes_later_is_filled_with_how_maintenances_sta
         await cluster.pass_time(minutes=5)
         await cluster.admin.create(CUSTOM_RESOURCE_DEFINITIONS, CRD)
         await cluster.pass_time(seconds=70)
-        assert transitions(cluster, "n1") == [BEGUN, DRAINED]
+        assert transitions(cluster, "n1") == [STARTED, DRAINED]
 
 
 @pytest.mark.parametrize("is_old", [False, True], ids=["this version", "an older one"])
-async def test_whichever_definition_is_installed_the_history_is_the_same(clock: Clock, *, is_old: bool) -> None:
+async def test_history_is_the_same_with_an_older_node_maintenance_crd(clock: Clock, *, is_old: bool) -> None:
     """An older one keeps no transitions of phases."""
     old = custom_resource_definition()
     status = old["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["status"]
@@ -254,12 +256,12 @@ async def test_whichever_definition_is_installed_the_history_is_the_same(clock: 
         await wait_for_success(cluster)
         await cluster.pass_time(hours=1)
         written = [it for it in cluster.history if it.kind.plural == NM_PLURAL]
-        assert len(written) == 9, "no status is written in vain"
+        assert len(written) == 9, "no unnecessary status write"
         await end_maintenance(cluster)
-        assert transitions(cluster, "n1") == [BEGUN, DRAINED, ENDED]
+        assert transitions(cluster, "n1") == [STARTED, DRAINED, ENDED]
 
 
-async def test_a_history_that_cannot_be_written_delays_an_end_by_no_more_than_a_second(clock: Clock) -> None:
+async def test_failing_history_delays_a_deletion_by_at_most_one_second(clock: Clock) -> None:
     async with a_plan(clock).on_the_sandbox() as cluster:
         cluster.run(run_controller_with_history)
         cluster.transport().faults.fail_before_effect(response=503, where=lambda it: PLURAL in it.path, times=None)
@@ -271,7 +273,7 @@ async def test_a_history_that_cannot_be_written_delays_an_end_by_no_more_than_a_
         assert is_released(cluster, "n1")
 
 
-async def test_maintenances_work_the_same_without_a_history(clock: Clock) -> None:
+async def test_maintenance_works_without_a_history(clock: Clock) -> None:
     async with with_nodemaintenance_crd(a_cluster(clock)).with_nodes(2).with_objects(*PODS).on_the_sandbox() as cluster:
         cluster.run(run_controller_with_history)
         await create_maintenance(cluster, "n1")
@@ -282,7 +284,7 @@ async def test_maintenances_work_the_same_without_a_history(clock: Clock) -> Non
 
 
 def an_order(*fields: tuple[str, str, int]) -> NodeMaintenance:
-    """Return one to which these have written: the manager, the subresource, the minute."""
+    """Return a NodeMaintenance with managed fields of (manager, subresource, minute)."""
     managed = tuple(
         ManagedFields(manager=manager, subresource=subresource, time=EPOCH + timedelta(minutes=minute))
         for manager, subresource, minute in fields
@@ -296,22 +298,22 @@ def an_order(*fields: tuple[str, str, int]) -> NodeMaintenance:
         (["Running", "Succeeded"], ["Running", "Succeeded"]),
         (["Running", "Failed", "", "Running", "Succeeded"], ["Running", "Succeeded"]),
     ],
-    ids=["from the start", "since it began anew"],
+    ids=["from the start", "since its restart"],
 )
-def test_all_phases_that_a_maintenance_passed_on_its_node_are_noted(phases: list[str], noted: list[str]) -> None:
+def test_history_notes_contain_all_phases_on_the_node(phases: list[str], noted: list[str]) -> None:
     changes = [{"number": number, "phase": it, "time": EPOCH} for number, it in enumerate(phases, start=1)]
     maintenance = a_maintenance(phase="Succeeded", phaseTransitions=changes)
     assert [it.entry.to for it in history_notes(maintenance, None)] == noted
 
 
-def test_who_ordered_it_is_the_program_that_wrote_first() -> None:
+def test_creating_manager_is_the_first_field_manager() -> None:
     assert creating_manager(an_order(("haulout", "status", 0), ("kubectl-edit", "", 5), ("kubectl-create", "", 1))) == (
         "kubectl-create"
     )
     assert creating_manager(an_order()) == ""
 
 
-# Whoever dies
+# Crashes
 
 
 def counts(request: Request) -> bool:
@@ -321,12 +323,12 @@ def counts(request: Request) -> bool:
     )
 
 
-def test_nothing_is_lost_or_doubled_whichever_write_is_the_last() -> None:
-    async def story(stage: CrashRun) -> None:
-        async with a_plan(stage.clock).with_delays(Delays.zero()).on_the_sandbox() as cluster:
-            stage.start_operator(cluster.cluster)
+def test_history_is_complete_after_a_crash_at_any_write() -> None:
+    async def story(run: CrashRun) -> None:
+        async with a_plan(run.clock).with_delays(Delays.zero()).on_the_sandbox() as cluster:
+            run.start_operator(cluster.cluster)
             await run_maintenance(cluster)
-            assert transitions(cluster, "n1") == [BEGUN, DRAINED, ENDED]
+            assert transitions(cluster, "n1") == [STARTED, DRAINED, ENDED]
 
     writes = assert_survives_crashes(
         story,
@@ -355,7 +357,7 @@ def _transitions(history: Sequence[Write]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("fault", faults_for_turn(2), ids=str)
-async def test_no_fault_doubles_or_disorders_what_is_written(clock: Clock, fault: Fault) -> None:
+async def test_history_is_complete_and_ordered_under_any_fault(clock: Clock, fault: Fault) -> None:
     async with a_plan(clock).on_the_sandbox() as cluster:
         cluster.run(run_controller_with_history)
         async with asyncio.TaskGroup() as group:
@@ -365,4 +367,4 @@ async def test_no_fault_doubles_or_disorders_what_is_written(clock: Clock, fault
         await cluster.pass_time(minutes=6)
         await end_maintenance(cluster)
         await cluster.eventually(lambda: is_gone(cluster))
-        assert transitions(cluster, "n1") == [BEGUN, DRAINED, ENDED]
+        assert transitions(cluster, "n1") == [STARTED, DRAINED, ENDED]

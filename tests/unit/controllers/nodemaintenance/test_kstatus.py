@@ -1,4 +1,4 @@
-"""How tools that go by kstatus see a NodeMaintenance: never as done before its node is empty."""
+"""NodeMaintenances in kstatus: never Current before the node is drained."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -64,7 +64,7 @@ def written_status(what: Observation, decision: NodeMaintenanceDecision | None =
     return apply_merge_patch(raw, msgspec.json.decode(msgspec.json.encode(change)))
 
 
-def says(obj: RawObject, *kinds: str) -> list[tuple[str, str, str]]:
+def kstatus_conditions(obj: RawObject, *kinds: str) -> list[tuple[str, str, str]]:
     """Return type, status and reason of the conditions that kstatus reads."""
     wanted = kinds or ("Ready", "Reconciling", "Stalled")
     return [(it["type"], it["status"], it["reason"]) for it in obj["status"]["conditions"] if it["type"] in wanted]
@@ -77,7 +77,7 @@ def a_pod(
     by: Blocker = BUDGET,
     state: PodDrainState = PodDrainState.BLOCKED,
 ) -> PodProgress:
-    """Return a pod that has had its turn to leave for so long, and is blocked for so long."""
+    """Return a pod whose eviction started `turn` ago, and which is blocked since `blocked` ago."""
     return PodProgress(
         pod="shop/cart",
         uid="uid-of-shop/cart",
@@ -94,7 +94,7 @@ def draining(*pods: PodProgress, conditions: Any = RUNNING_CONDITIONS, **more: A
 
 
 WAITS = NodeMaintenanceDecision(problem="node n1 is busy", waits_for="NodeMaintenance other")
-CROWDED = BudgetExhausted(("n2", "n3"), ("", ""))
+EXHAUSTED = BudgetExhausted(("n2", "n3"), ("", ""))
 CASES: list[tuple[str, Observation, NodeMaintenanceDecision | None, str, list[tuple[str, str, str]]]] = [
     (
         "it was accepted",
@@ -113,7 +113,7 @@ CASES: list[tuple[str, Observation, NodeMaintenanceDecision | None, str, list[tu
     (
         "it waits for the budget",
         an_observation(),
-        NodeMaintenanceDecision(problem=str(CROWDED), waits_for="room", budget_exhausted=CROWDED),
+        NodeMaintenanceDecision(problem=str(EXHAUSTED), waits_for="room", budget_exhausted=EXHAUSTED),
         IN_PROGRESS,
         [("Ready", "False", "BudgetExhausted"), ("Reconciling", "True", "BudgetExhausted")],
     ),
@@ -169,41 +169,43 @@ CASES: list[tuple[str, Observation, NodeMaintenanceDecision | None, str, list[tu
 ]
 
 
-@pytest.mark.parametrize(("what", "sight", "decision", "expected", "said"), CASES, ids=[row[0] for row in CASES])
-def test_each_state_is_what_kstatus_makes_of_it(
+@pytest.mark.parametrize(
+    ("what", "observation", "decision", "expected", "expected_conditions"), CASES, ids=[row[0] for row in CASES]
+)
+def test_each_state_has_its_kstatus(
     what: str,
-    sight: Observation,
+    observation: Observation,
     decision: NodeMaintenanceDecision | None,
     expected: str,
-    said: list[tuple[str, str, str]],
+    expected_conditions: list[tuple[str, str, str]],
 ) -> None:
     del what
-    obj = written_status(sight, decision)
+    obj = written_status(observation, decision)
     assert kstatus(obj) == expected
     assert health(obj)[0] == HEALTH[expected]
-    assert says(obj) == said
+    assert kstatus_conditions(obj) == expected_conditions
 
 
-def test_a_deletion_is_a_deletion_whatever_it_says() -> None:
+def test_terminating_object_has_kstatus_terminating_whatever_its_conditions() -> None:
     blocked = written_status(draining(a_pod(blocked=HOUR)))
     blocked["metadata"]["deletionTimestamp"] = "2026-01-05T09:00:00Z"
     assert kstatus(blocked) == TERMINATING
 
 
-def test_an_edit_that_nobody_has_seen_is_in_progress() -> None:
+def test_unobserved_generation_has_kstatus_in_progress() -> None:
     done = written_status(an_observation(drain=a_drain(gone=1, ending=OutcomeResult.DRAINED)))
     assert kstatus(done) == CURRENT
     done["metadata"]["generation"] += 1
     assert kstatus(done) == IN_PROGRESS
 
 
-def test_the_conditions_say_which_generation_they_are_about() -> None:
+def test_conditions_have_the_observed_generation() -> None:
     obj = written_status(an_observation(a_maintenance(conditions=RUNNING_CONDITIONS, meta={"generation": 4})))
     assert obj["status"]["observedGeneration"] == 4
     assert {it["observedGeneration"] for it in obj["status"]["conditions"]} == {4}
 
 
-def test_what_the_node_maintenance_operator_left_is_in_progress_until_it_is_taken_over() -> None:
+def test_maintenance_of_nmo_has_kstatus_in_progress_until_it_is_adopted() -> None:
     left = a_maintenance(phase="Running")
     obj = written_status(
         an_observation(left, node=a_node(adopted=True), drain=None),
@@ -217,8 +219,8 @@ def test_what_the_node_maintenance_operator_left_is_in_progress_until_it_is_take
 # Since when
 
 
-def test_it_stalls_at_the_instant_that_is_named() -> None:
-    """Nothing else happens when a pod that has a finalizer has stayed for too long."""
+def test_stalled_condition_requeues_at_the_instant_it_becomes_true() -> None:
+    """A pod with a finalizer causes no other event."""
     early = draining(replace_next(a_pod(turn=STALLED_AFTER - SECOND, blocked=STALLED_AFTER - SECOND, by=FINALIZER)))
     report = build_status(early, decide(early))
     assert report.requeue_at == NOW + SECOND
@@ -247,7 +249,7 @@ LATER: list[tuple[str, PodProgress, str]] = [
 
 
 @pytest.mark.parametrize(("what", "pod", "expected"), LATER, ids=[row[0] for row in LATER])
-def test_it_stalls_when_a_pod_is_in_the_way_for_too_long(what: str, pod: PodProgress, expected: str) -> None:
+def test_maintenance_stalls_when_a_pod_blocks_for_too_long(what: str, pod: PodProgress, expected: str) -> None:
     del what
     assert kstatus(written_status(draining(pod))) == expected
 
@@ -261,23 +263,23 @@ TAKEN_OVER: list[tuple[str, Observation, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("what", "sight", "expected"), TAKEN_OVER, ids=[row[0] for row in TAKEN_OVER])
-def test_what_has_stalled_stays_so_under_a_successor_until_it_goes_on(
-    what: str, sight: Observation, expected: str
+@pytest.mark.parametrize(("what", "observation", "expected"), TAKEN_OVER, ids=[row[0] for row in TAKEN_OVER])
+def test_stalled_condition_is_kept_by_a_successor_until_the_drain_proceeds(
+    what: str, observation: Observation, expected: str
 ) -> None:
     """A successor does not know since when a pod is blocked."""
     del what
-    assert kstatus(written_status(sight)) == expected
+    assert kstatus(written_status(observation)) == expected
 
 
-def test_what_failed_and_is_tried_again_has_not_stalled() -> None:
-    said = {**RUNNING_CONDITIONS, "Failed": ("True", "NodeMissing"), "Stalled": ("True", "NodeMissing")}
-    failed = a_maintenance(phase="Failed", conditions=said)
+def test_retried_failure_is_not_stalled() -> None:
+    conditions = {**RUNNING_CONDITIONS, "Failed": ("True", "NodeMissing"), "Stalled": ("True", "NodeMissing")}
+    failed = a_maintenance(phase="Failed", conditions=conditions)
     assert kstatus(written_status(an_observation(failed, drain=a_drain(is_known=False)))) == IN_PROGRESS
 
 
 @pytest.mark.parametrize(("ago", "expected"), [(STALLED_AFTER - SECOND, IN_PROGRESS), (STALLED_AFTER, FAILED)])
-def test_a_webhook_that_refuses_for_long_has_it_stall(ago: timedelta, expected: str) -> None:
+def test_maintenance_stalls_when_a_webhook_refuses_for_too_long(ago: timedelta, expected: str) -> None:
     refusing = {"kind": "AdmissionDenied", "since": NOW - ago}
     what = an_observation(a_maintenance(conditions=RUNNING_CONDITIONS, blockers=[refusing]))
     admission = AdmissionFailure(object="webhook guard.example.com", message="no", advice="ask its owner")
@@ -287,31 +289,31 @@ def test_a_webhook_that_refuses_for_long_has_it_stall(ago: timedelta, expected: 
     assert kstatus(obj) == expected
 
 
-# What a condition costs
+# Status writes
 
 
-def transitions(*sights: Observation) -> Iterator[list[tuple[str, str]]]:
-    """Yield since when each of the three conditions is as it is, one look after the other."""
+def transitions(*observations: Observation) -> Iterator[list[tuple[str, str]]]:
+    """Yield the transition times of the three conditions after each observation."""
     maintenance: NodeMaintenance | None = None
-    for each in sights:
+    for each in observations:
         now = replace(each, maintenance=maintenance or each.maintenance)
         obj = written_status(now)
         maintenance = msgspec.convert(obj, NodeMaintenance)
-        said = [it for it in obj["status"]["conditions"] if it["type"] in ("Ready", "Reconciling", "Stalled")]
-        yield [(it["type"], it["lastTransitionTime"]) for it in said]
+        conditions = [it for it in obj["status"]["conditions"] if it["type"] in ("Ready", "Reconciling", "Stalled")]
+        yield [(it["type"], it["lastTransitionTime"]) for it in conditions]
 
 
-def test_the_time_of_a_condition_changes_only_with_its_status() -> None:
+def test_transition_time_of_a_condition_changes_only_with_its_status() -> None:
     """From draining to blocked only the reason changes; stalled is another condition; then it is ready."""
     blocked, stalled = a_pod(turn=SECOND, blocked=SECOND), a_pod(blocked=HOUR)
-    looks = (
+    observations = (
         an_observation(drain=a_drain("shop/cart")),
         replace(draining(blocked), now=NOW + 1 * SECOND),
         replace(draining(stalled), now=NOW + 2 * SECOND),
         replace(an_observation(drain=a_drain(gone=1, ending=OutcomeResult.DRAINED)), now=NOW + 3 * SECOND),
     )
     at = [f"2026-01-05T09:00:0{second}Z" for second in range(4)]
-    assert list(transitions(*looks)) == [
+    assert list(transitions(*observations)) == [
         [("Ready", at[0]), ("Reconciling", at[0])],
         [("Ready", at[0]), ("Reconciling", at[0])],
         [("Ready", at[0]), ("Stalled", at[2])],
@@ -319,17 +321,18 @@ def test_the_time_of_a_condition_changes_only_with_its_status() -> None:
     ]
 
 
-@pytest.mark.parametrize("sight", [row[1] for row in CASES], ids=[row[0] for row in CASES])
-def test_what_is_said_is_not_written_again(sight: Observation) -> None:
-    told = replace(
-        sight, maintenance=msgspec.convert(written_status(sight, NodeMaintenanceDecision()), NodeMaintenance)
+@pytest.mark.parametrize("observation", [row[1] for row in CASES], ids=[row[0] for row in CASES])
+def test_unchanged_status_is_not_written_again(observation: Observation) -> None:
+    observed = replace(
+        observation,
+        maintenance=msgspec.convert(written_status(observation, NodeMaintenanceDecision()), NodeMaintenance),
     )
-    again = build_status(told, NodeMaintenanceDecision()).status
-    assert status_patch(told.maintenance, again, now=NOW + SECOND) is None
+    again = build_status(observed, NodeMaintenanceDecision()).status
+    assert status_patch(observed.maintenance, again, now=NOW + SECOND) is None
 
 
-def test_it_never_is_reconciling_and_stalled() -> None:
+def test_maintenance_is_never_both_reconciling_and_stalled() -> None:
     failure = NodeMaintenanceDecision(failure=Failure(NodeMaintenanceConditionReason.LEASE_LOST, "the lease is lost"))
     obj = written_status(draining(a_pod(blocked=HOUR)), failure)
-    assert says(obj, NodeMaintenanceConditionType.RECONCILING) == []
+    assert kstatus_conditions(obj, NodeMaintenanceConditionType.RECONCILING) == []
     assert kstatus(obj) == FAILED

@@ -1,4 +1,4 @@
-"""How long a maintenance that was deleted waits for workloads, and what is left of it."""
+"""Recovery: how long a deleted NodeMaintenance waits for workloads."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -10,12 +10,12 @@ from haulout.api.nodemaintenance import FINALIZER, NodeMaintenance
 from haulout.api.objects import Node
 from haulout.budget.unavailable_nodes import (
     RECOVERING_ANNOTATION,
+    MaintenanceCause,
     is_unavailable,
     is_under_maintenance_by,
     recovering_node_maintenances_of,
     unavailability_reason,
 )
-from haulout.budget.unavailable_nodes import MaintenanceCause as Taker
 from haulout.controllers.nodemaintenance import recovery
 from haulout.controllers.nodemaintenance.actions import EndRecovery, RemoveFinalizer
 from haulout.controllers.nodemaintenance.controller import NodeMaintenanceController
@@ -72,25 +72,27 @@ def a_maintenance(spec: Any = None, **status: Any) -> NodeMaintenance:
     )
 
 
-def decided(maintenance: NodeMaintenance, seen: RecoveryObservation | None = KNOWN, node: Node | None = None) -> Any:
-    return decide(Observation(maintenance=maintenance, now=NOW, node=node or a_node(), recovery=seen))
+def decision_for_recovery(
+    maintenance: NodeMaintenance, recovery_observation: RecoveryObservation | None = KNOWN, node: Node | None = None
+) -> Any:
+    return decide(Observation(maintenance=maintenance, now=NOW, node=node or a_node(), recovery=recovery_observation))
 
 
 @pytest.mark.parametrize(
     ("timeout", "ends"),
     [("", 10), ("5m", 5), ("0s", 0), ("9999h", 24 * 60), ("1e999", 10), ("soon", 10), ("-5m", 0)],
 )
-def test_the_wait_is_bounded_whatever_is_written(timeout: str, ends: int) -> None:
+def test_recovery_deadline_is_bounded_whatever_the_timeout(timeout: str, ends: int) -> None:
     start = NOW - 2 * MINUTE
     assert recovery.recovery_deadline(a_maintenance({"timeout": timeout}), NOW) == start + ends * MINUTE
 
 
-def test_an_edited_start_does_not_make_it_longer() -> None:
+def test_edited_start_time_does_not_extend_the_recovery() -> None:
     assert recovery.recovery_deadline(a_maintenance({}, startTime="2126-01-05T09:00:00Z"), NOW) == NOW + 10 * MINUTE
 
 
 @pytest.mark.parametrize(
-    ("node", "seen", "says"),
+    ("node", "recovery_observation", "message"),
     [
         (a_node(ready="False"), KNOWN, "node n1 is not Ready"),
         (
@@ -102,36 +104,38 @@ def test_an_edited_start_does_not_make_it_longer() -> None:
         (a_node(), None, "are available again: they are not watched"),
     ],
 )
-def test_it_says_what_is_missing_and_until_when_it_waits(
-    node: Node, seen: RecoveryObservation | None, says: str
+def test_recovery_states_what_is_missing_and_its_deadline(
+    node: Node, recovery_observation: RecoveryObservation | None, message: str
 ) -> None:
-    decision = decided(a_maintenance({}), seen, node)
+    decision = decision_for_recovery(a_maintenance({}), recovery_observation, node)
     assert decision.action is None
-    assert says in decision.problem
+    assert message in decision.problem
     assert decision.problem.endswith("the maintenance ends at 2026-01-05 09:08:00 UTC at the latest")
     assert decision.requeue_at == NOW + 8 * MINUTE
 
 
 @pytest.mark.parametrize("status", [{"problem": "may not list"}, {"omitted": 3}])
-def test_what_could_not_be_recorded_is_unknown(status: Any) -> None:
-    assert "cannot tell whether" in decided(a_maintenance({}, **status)).problem
+def test_recovery_is_unknown_when_the_state_before_was_not_recorded(status: Any) -> None:
+    assert "cannot tell whether" in decision_for_recovery(a_maintenance({}, **status)).problem
 
 
-def test_it_ends_when_all_is_well_when_the_time_is_over_and_when_nobody_asks() -> None:
-    assert decided(a_maintenance({})).action.is_recovered
-    late = decided(a_maintenance({"timeout": "1m"}), RecoveryObservation(degraded=("Deployment a/b (0 of 1)",))).action
+def test_recovery_ends_when_workloads_are_available_or_the_timeout_passes_or_it_is_not_requested() -> None:
+    assert decision_for_recovery(a_maintenance({})).action.is_recovered
+    late = decision_for_recovery(
+        a_maintenance({"timeout": "1m"}), RecoveryObservation(degraded=("Deployment a/b (0 of 1)",))
+    ).action
     assert isinstance(late, EndRecovery)
     assert "Deployment a/b" in late.missing
-    assert isinstance(decided(a_maintenance(None)).action, EndRecovery)
-    assert isinstance(decided(a_maintenance({}), node=a_node("")).action, RemoveFinalizer)
+    assert isinstance(decision_for_recovery(a_maintenance(None)).action, EndRecovery)
+    assert isinstance(decision_for_recovery(a_maintenance({}), node=a_node("")).action, RemoveFinalizer)
 
 
-def test_a_node_that_recovers_is_out_of_service_for_budgets() -> None:
+def test_recovering_node_is_unavailable_for_budgets() -> None:
     node = a_node("patch,other")
     assert recovering_node_maintenances_of(node) == ("patch", "other")
     assert is_unavailable(node, NOW)
-    assert is_under_maintenance_by(Taker.NODE_MAINTENANCES, node)
-    assert not is_under_maintenance_by(Taker.PROFILES, node)
+    assert is_under_maintenance_by(MaintenanceCause.NODE_MAINTENANCES, node)
+    assert not is_under_maintenance_by(MaintenanceCause.PROFILES, node)
     assert unavailability_reason(node, NOW).startswith("waiting for workloads to recover from NodeMaintenance patch")
     left = recovery.remove_recovering_patch(node, "patch")["metadata"]["annotations"]
     assert left == {RECOVERING_ANNOTATION: "other"}
@@ -139,7 +143,7 @@ def test_a_node_that_recovers_is_out_of_service_for_budgets() -> None:
 
 
 @pytest.mark.parametrize("how", ["torn away", "invented"])
-async def test_no_mark_of_recovery_stays_that_nobody_waits_for(clock: Clock, how: str) -> None:
+async def test_unused_recovering_annotation_is_removed(clock: Clock, how: str) -> None:
     pods = {"nodeSelector": {"kubernetes.io/hostname": "n1"}}
     plan = with_operator_rbac(a_cluster(clock)).with_nodes(1).with_deployment("shop/cart", replicas=1, pods=pods)
     async with plan.running() as cluster:
@@ -157,24 +161,24 @@ async def test_no_mark_of_recovery_stays_that_nobody_waits_for(clock: Clock, how
         await cluster.eventually(lambda: annotation(cluster, "n1", RECOVERING_ANNOTATION) is None, within=within)
 
 
-async def test_workloads_are_followed_only_while_a_maintenance_asks_for_recovery(clock: Clock) -> None:
+async def test_workloads_are_watched_only_while_a_maintenance_requests_recovery(clock: Clock) -> None:
     plan = with_operator_rbac(a_cluster(clock)).with_nodes(2).with_deployment("shop/cart", replicas=1)
     async with plan.running() as cluster:
-        seen: list[NodeMaintenanceController] = []
+        controllers: list[NodeMaintenanceController] = []
 
         async def program(client: Client) -> None:
-            seen.append(
+            controllers.append(
                 NodeMaintenanceController(client, events=EventRecorder(client, instance="test", controller="x"))
             )
-            await seen[0].run()
+            await controllers[0].run()
 
         cluster.run(program)
         await create_maintenance(cluster, "n2", name="plain")
         await wait_for_success(cluster, "plain")
-        follows = [seen[0].watches_workloads]
+        follows = [controllers[0].watches_workloads]
         await create_maintenance(cluster, "n1", recovery={})
         await wait_for_success(cluster)
-        follows.append(seen[0].watches_workloads)
+        follows.append(controllers[0].watches_workloads)
         await end_maintenance(cluster)
         await cluster.pass_time(minutes=1)
-        assert [*follows, seen[0].watches_workloads] == [False, True, False]
+        assert [*follows, controllers[0].watches_workloads] == [False, True, False]

@@ -1,4 +1,4 @@
-"""What the status says: the old fields by their old rules, the new ones in more words, and nothing without need."""
+"""The status: compatible fields by the old rules, new fields, and no unnecessary writes."""
 
 from dataclasses import replace
 from datetime import timedelta
@@ -72,61 +72,66 @@ def apply_status(maintenance: NodeMaintenance, status: NodeMaintenanceStatus) ->
 # The old fields
 
 
-def test_the_first_status_names_the_pods_that_are_there() -> None:
+def test_initial_status_names_the_present_pods() -> None:
     """A01."""
     fresh = a_maintenance(phase="")
     drain = a_drain("shop/cart-0", "shop/cart-1", waiting=True)
-    said = built_status(an_observation(fresh, node=a_node(), lease=None, drain=drain), NodeMaintenanceDecision())
-    assert said.phase == "Running"
-    assert said.pending_pods == ("cart-0", "cart-1")
-    assert [(it.namespace, it.name) for it in said.pending_pods_refs] == [("shop", "cart-0"), ("shop", "cart-1")]
-    assert (said.eviction_pods, said.total_pods, said.drain_progress) == (2, 2, 0)
+    built = built_status(an_observation(fresh, node=a_node(), lease=None, drain=drain), NodeMaintenanceDecision())
+    assert built.phase == "Running"
+    assert built.pending_pods == ("cart-0", "cart-1")
+    assert [(it.namespace, it.name) for it in built.pending_pods_refs] == [("shop", "cart-0"), ("shop", "cart-1")]
+    assert (built.eviction_pods, built.total_pods, built.drain_progress) == (2, 2, 0)
 
 
-def test_counters_are_counted_once() -> None:
+def test_pod_counters_are_set_once() -> None:
     """A02."""
     counted = a_maintenance(conditions=RUNNING_CONDITIONS, totalpods=5, evictionPods=3)
-    said = built_status(an_observation(counted, drain=a_drain("shop/a", "shop/b", gone=7)))
-    assert (said.total_pods, said.eviction_pods) == (5, 3)
+    built = built_status(an_observation(counted, drain=a_drain("shop/a", "shop/b", gone=7)))
+    assert (built.total_pods, built.eviction_pods) == (5, 3)
 
 
 @given(counted=st.integers(1, 5), gone=st.integers(0, 9), left=st.integers(0, 9), before=st.integers(0, 100))
-def test_progress_stays_within_its_bounds(counted: int, gone: int, left: int, before: int) -> None:
+def test_drain_progress_stays_within_its_bounds(counted: int, gone: int, left: int, before: int) -> None:
     """B13: whatever comes and goes."""
     maintenance = a_maintenance(conditions=RUNNING_CONDITIONS, evictionPods=counted, drainProgress=before)
     drain = a_drain(*(f"shop/p{number}" for number in range(left)), gone=gone)
     assert 0 <= built_status(an_observation(maintenance, drain=drain)).drain_progress <= 100
 
 
-def test_success_shows_a_hundred_percent_and_nobody_pending() -> None:
+def test_succeeded_status_has_100_percent_and_no_pending_pods() -> None:
     """A06."""
-    said = built_status(an_observation(drain=a_drain(gone=2, ending=OutcomeResult.DRAINED, percent=99)))
-    assert (said.phase, said.drain_progress, said.pending_pods, said.pending_pods_refs) == ("Succeeded", 100, (), ())
-    assert (said.last_error, said.error_on_lease_count) == ("", 0)
+    built = built_status(an_observation(drain=a_drain(gone=2, ending=OutcomeResult.DRAINED, percent=99)))
+    assert (built.phase, built.drain_progress, built.pending_pods, built.pending_pods_refs) == (
+        "Succeeded",
+        100,
+        (),
+        (),
+    )
+    assert (built.last_error, built.error_on_lease_count) == ("", 0)
 
 
-def test_what_went_wrong_is_not_told_when_it_is_over() -> None:
+def test_resolved_error_is_cleared() -> None:
     """B14."""
     recovered = a_maintenance(conditions=RUNNING_CONDITIONS, lastError="nodes is forbidden", errorOnLeaseCount=3)
-    said = built_status(an_observation(recovered))
-    assert (said.last_error, said.error_on_lease_count) == ("", 0)
+    built = built_status(an_observation(recovered))
+    assert (built.last_error, built.error_on_lease_count) == ("", 0)
 
 
-def test_a_lease_that_was_lost_is_counted() -> None:
+def test_lost_lease_is_counted() -> None:
     lost = a_maintenance(conditions={"Leased": ("False", "Lost")}, since=NOW - timedelta(seconds=25))
-    said = built_status(an_observation(lost, lease=a_lease("other"), drain=a_drain("shop/a", waiting=True)))
-    assert said.error_on_lease_count == 3
-    assert said.last_error.startswith("failed to extend a lease that used to be owned by us")
-    assert said.phase == "Running"
+    built = built_status(an_observation(lost, lease=a_lease("other"), drain=a_drain("shop/a", waiting=True)))
+    assert built.error_on_lease_count == 3
+    assert built.last_error.startswith("failed to extend a lease that used to be owned by us")
+    assert built.phase == "Running"
 
 
-def test_what_failed_goes_on_telling_how_often_the_lease_was_tried() -> None:
+def test_failed_status_keeps_the_lease_error_count() -> None:
     """A12."""
     given_up = a_maintenance(
         phase="Failed", conditions={"Failed": ("True", "LeaseLost")}, errorOnLeaseCount=7, drainProgress=50
     )
-    said = built_status(an_observation(given_up, node=a_node(), lease=a_lease("other"), drain=None))
-    assert (said.phase, said.error_on_lease_count, said.drain_progress) == ("Failed", 7, 50)
+    built = built_status(an_observation(given_up, node=a_node(), lease=a_lease("other"), drain=None))
+    assert (built.phase, built.error_on_lease_count, built.drain_progress) == ("Failed", 7, 50)
 
 
 PHASES: list[tuple[str, str, dict[str, Any], str]] = [
@@ -143,7 +148,7 @@ PHASES: list[tuple[str, str, dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("what", "before", "fields", "expected"), PHASES, ids=[row[0] for row in PHASES])
-def test_the_phase_follows(what: str, before: str, fields: dict[str, Any], expected: str) -> None:
+def test_phase_follows_the_drain(what: str, before: str, fields: dict[str, Any], expected: str) -> None:
     del what
     assert (
         built_status(an_observation(a_maintenance(phase=before, conditions=RUNNING_CONDITIONS), **fields)).phase
@@ -151,21 +156,21 @@ def test_the_phase_follows(what: str, before: str, fields: dict[str, Any], expec
     )
 
 
-def test_who_takes_over_says_what_was_said_until_the_pods_were_looked_at() -> None:
+def test_successor_keeps_the_status_until_pods_are_listed() -> None:
     pending: dict[str, Any] = {"pendingPods": ["a"], "pendingPodsRefs": [{"namespace": "shop", "name": "a"}]}
     drain = {"startTime": NOW - HOUR, "gone": 3, "turns": {"uid": NOW}}
     before = a_maintenance(
         conditions=RUNNING_CONDITIONS, drainProgress=40, drain=drain, totalpods=5, evictionPods=4, **pending
     )
-    said = built_status(an_observation(before, drain=a_drain(is_known=False)))
+    built = built_status(an_observation(before, drain=a_drain(is_known=False)))
     for field in ("drain_progress", "pending_pods", "pending_pods_refs", "drain", "total_pods", "eviction_pods"):
-        assert getattr(said, field) == getattr(before.status, field)
+        assert getattr(built, field) == getattr(before.status, field)
 
 
-# What stands in the way
+# Blockers
 
 
-def test_what_stands_in_the_way_for_long_is_an_error_too() -> None:
+def test_blocker_becomes_the_last_error_after_blocked_after() -> None:
     assert built_status(blocked(SECOND)).last_error == ""
     assert build_status(blocked(SECOND), NodeMaintenanceDecision()).requeue_at == NOW - SECOND + BLOCKED_AFTER
     long = blocked(BLOCKED_AFTER)
@@ -173,26 +178,26 @@ def test_what_stands_in_the_way_for_long_is_an_error_too() -> None:
     assert build_status(long, NodeMaintenanceDecision()).requeue_at == built_status(long).next_reconcile
 
 
-def test_progress_of_others_is_no_error() -> None:
+def test_progress_of_others_is_not_an_error() -> None:
     migrating = replace(BUDGET, kind=BlockerKind.MIGRATION)
     assert migrating.is_progress
     assert built_status(blocked(HOUR, migrating)).last_error == ""
 
 
-def test_blockers_are_told_with_all_that_is_known() -> None:
+def test_blockers_are_reported_with_all_fields() -> None:
     (it,) = built_status(blocked()).blockers
     assert (it.kind, it.pod, it.object) == ("DisruptionBudget", "shop/cart", "PodDisruptionBudget shop/cart")
     assert (it.workload, it.reason, it.remedy) == ("ReplicaSet shop/cart", "2 of 2 healthy pods needed", "scale it up")
     assert it.since == NOW - SECOND
 
 
-def test_the_condition_says_how_many_pods_are_blocked_and_by_what() -> None:
-    said = built_status(blocked(since=BLOCKED_AFTER)).condition(NodeMaintenanceConditionType.DRAINED)
-    assert said is not None
-    assert said.message == "1 of 2 pods have left, 1 blocked by PodDisruptionBudget shop/cart"
+def test_drained_condition_counts_blocked_pods_and_names_the_blocker() -> None:
+    built = built_status(blocked(since=BLOCKED_AFTER)).condition(NodeMaintenanceConditionType.DRAINED)
+    assert built is not None
+    assert built.message == "1 of 2 pods have left, 1 blocked by PodDisruptionBudget shop/cart"
 
 
-def test_trouble_in_seeing_pods_is_told_and_looked_at_again() -> None:
+def test_stale_pod_informer_is_reported_and_requeued() -> None:
     blind = an_observation(drain=a_drain(is_known=False, stale_reason="pods is forbidden"))
     report = build_status(blind, decide(blind))
     assert report.status.last_error == "pods is forbidden"
@@ -213,17 +218,17 @@ def ending(*names: str, state: PodDrainState = PodDrainState.LEAVING) -> Observa
         (ending("shop/cart", state=PodDrainState.EVICTING), ""),
     ],
 )
-def test_a_maintenance_says_what_it_waits_for_until_its_last_pod_has_ended(what: Observation, expected: str) -> None:
+def test_status_names_what_it_waits_for_until_the_last_pod_has_terminated(what: Observation, expected: str) -> None:
     assert built_status(what).waiting_for == expected
 
 
-def test_a_definition_that_does_not_keep_a_field_causes_no_more_writes() -> None:
+def test_crd_that_prunes_a_field_causes_no_more_writes() -> None:
     what = ending("shop/cart")
     kept = msgspec.structs.replace(built_status(what), waiting_for="")
     assert status_patch(apply_status(what.maintenance, kept), built_status(what), now=NOW) is None
 
 
-def test_many_blockers_do_not_fill_the_object() -> None:
+def test_number_of_blockers_is_limited() -> None:
     rows = tuple(
         PodProgress(
             pod=f"shop/{number}",
@@ -274,7 +279,7 @@ CONDITIONS: list[tuple[str, Observation, str, tuple[str, str]]] = [
 @pytest.mark.parametrize(
     ("what", "state", "kind", "expected"), CONDITIONS, ids=[f"{it[2]} {it[0]}" for it in CONDITIONS]
 )
-def test_conditions_tell_the_same_in_more_words(
+def test_conditions_have_status_reason_and_message(
     what: str, state: Observation, kind: str, expected: tuple[str, str]
 ) -> None:
     del what
@@ -285,7 +290,7 @@ def test_conditions_tell_the_same_in_more_words(
     assert it.observed_generation == 1
 
 
-def test_a_condition_keeps_its_time_until_it_changes() -> None:
+def test_condition_keeps_its_transition_time_until_it_changes() -> None:
     (leased,) = [it for it in built_status(an_observation()).conditions if it.type == "Leased"]
     assert leased.last_transition_time == NOW - HOUR
     lost = an_observation(lease=a_lease("other"), drain=a_drain("shop/a", waiting=True))
@@ -293,23 +298,23 @@ def test_a_condition_keeps_its_time_until_it_changes() -> None:
     assert (leased.status, leased.last_transition_time) == ("False", NOW)
 
 
-def test_there_is_no_word_of_failure_before_something_failed() -> None:
+def test_failed_condition_is_absent_before_the_first_failure() -> None:
     assert all(it.type != "Failed" for it in built_status(an_observation()).conditions)
     resumed = a_maintenance(phase="Failed", conditions={**RUNNING_CONDITIONS, "Failed": ("True", "NodeMissing")})
     (it,) = [it for it in built_status(an_observation(resumed)).conditions if it.type == "Failed"]
     assert (it.status, it.reason) == ("False", "Resumed")
 
 
-def test_an_error_says_that_it_is_tried_again_and_by_when() -> None:
+def test_error_status_has_the_reason_retrying_and_the_next_look() -> None:
     decision = NodeMaintenanceDecision(requeue_at=NOW + timedelta(minutes=6))
-    said = built_status(an_observation(drain=None), decision, error="patching nodes n1: forbidden")
-    assert said.last_error == "patching nodes n1: forbidden"
-    (drained,) = [it for it in said.conditions if it.type == "Drained"]
+    built = built_status(an_observation(drain=None), decision, error="patching nodes n1: forbidden")
+    assert built.last_error == "patching nodes n1: forbidden"
+    (drained,) = [it for it in built.conditions if it.type == "Drained"]
     assert drained.reason == "Retrying"
-    assert said.next_reconcile == NOW + timedelta(minutes=7)
+    assert built.next_reconcile == NOW + timedelta(minutes=7)
 
 
-def test_who_is_waited_for_is_named() -> None:
+def test_drained_condition_names_the_lease_holder_it_waits_for() -> None:
     waiting = an_observation(
         a_maintenance(), node=a_node(), lease=a_lease("NodeHealthCheck-x"), drain=a_drain(waiting=True)
     )
@@ -317,8 +322,8 @@ def test_who_is_waited_for_is_named() -> None:
     assert drained.message == "waiting for NodeHealthCheck-x to release the lease of node n1"
 
 
-def test_what_is_still_to_be_adopted_shows_no_conditions_yet() -> None:
-    """They are what tells our status from one of the Node Maintenance Operator's."""
+def test_maintenance_to_be_adopted_has_no_conditions_yet() -> None:
+    """Conditions distinguish a status of Haulout from one of the Node Maintenance Operator."""
     theirs = a_maintenance(phase="Succeeded", drainProgress=100)
     assert (
         built_status(
@@ -339,7 +344,7 @@ def test_what_is_still_to_be_adopted_shows_no_conditions_yet() -> None:
 # What is written
 
 
-def test_nothing_is_written_when_nothing_changed() -> None:
+def test_unchanged_status_yields_no_patch() -> None:
     states = [it[1] for it in CONDITIONS]
     for state in states:
         maintenance = apply_status(state.maintenance, built_status(state))
@@ -347,7 +352,7 @@ def test_nothing_is_written_when_nothing_changed() -> None:
         assert status_patch(maintenance, built_status(later), now=NOW + HOUR) is None
 
 
-def test_a_change_is_the_least_that_there_is_and_carries_what_it_rests_on() -> None:
+def test_status_patch_is_minimal_and_requires_uid_and_resource_version() -> None:
     maintenance = apply_status(a_maintenance(conditions=RUNNING_CONDITIONS), built_status(an_observation()))
     state = an_observation(maintenance, drain=a_drain("shop/cart", gone=1))
     change = status_patch(maintenance, built_status(state), now=NOW + SECOND)
@@ -358,7 +363,7 @@ def test_a_change_is_the_least_that_there_is_and_carries_what_it_rests_on() -> N
     assert change["status"]["lastUpdate"] == "2026-01-05T09:00:01Z"
 
 
-def test_zero_and_empty_are_not_written() -> None:
+def test_zero_and_empty_values_are_not_written() -> None:
     """1.2: readers take absent for zero."""
     maintenance = apply_status(
         a_maintenance(conditions=RUNNING_CONDITIONS),
@@ -369,7 +374,7 @@ def test_zero_and_empty_are_not_written() -> None:
     assert list(raw) == [key for key in raw if raw[key] not in (0, "", [], None)]
 
 
-def test_instants_are_written_as_the_server_keeps_them() -> None:
+def test_timestamps_are_written_with_second_precision() -> None:
     odd = NOW + timedelta(milliseconds=250)
     maintenance = a_maintenance(conditions=RUNNING_CONDITIONS)
     state = replace(an_observation(maintenance, lease=None), now=odd)
@@ -379,6 +384,8 @@ def test_instants_are_written_as_the_server_keeps_them() -> None:
     assert times == {"2026-01-05T08:00:00Z", "2026-01-05T09:00:00Z"}
 
 
-def test_the_next_look_does_not_change_with_every_second() -> None:
-    looks = {built_status(replace(an_observation(), now=NOW + number * SECOND)).next_reconcile for number in range(59)}
-    assert len(looks) == 1
+def test_next_look_does_not_change_every_second() -> None:
+    next_looks = {
+        built_status(replace(an_observation(), now=NOW + number * SECOND)).next_reconcile for number in range(59)
+    }
+    assert len(next_looks) == 1

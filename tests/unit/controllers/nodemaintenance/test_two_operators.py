@@ -1,4 +1,4 @@
-"""Two operators at once: what befalls the leader, and what if both believe that they lead."""
+"""Two operators: faults of the leader, and two that both believe they lead."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -38,8 +38,15 @@ from support.operators.nodemaintenance import (
 
 HOME = "haulout"
 BOTH = ("a", "b")
-WITHIN = timedelta(seconds=15 + 9)  # of a lease, and two looks at it
-ON_THE_LINE = ("cut off", "silence", "503 on everything", "latency", "killed and started again", "history forgotten")
+WITHIN = timedelta(seconds=15 + 9)  # a lease duration and two checks of it
+TRANSPORT_FAULTS = (
+    "cut off",
+    "silence",
+    "503 on everything",
+    "latency",
+    "killed and started again",
+    "history forgotten",
+)
 
 
 @asynccontextmanager
@@ -69,8 +76,8 @@ def leader(cluster: SandboxCluster) -> str:
     return str(found["spec"]["holderIdentity"])
 
 
-@pytest.mark.parametrize("fault", [it for it in FAULTS if it.name in ON_THE_LINE], ids=str)
-async def test_what_befalls_the_leader_does_not_keep_a_maintenance_from_its_end(clock: Clock, fault: Fault) -> None:
+@pytest.mark.parametrize("fault", [it for it in FAULTS if it.name in TRANSPORT_FAULTS], ids=str)
+async def test_fault_of_the_leader_does_not_prevent_a_maintenance_from_completing(clock: Clock, fault: Fault) -> None:
     async with a_shop(clock) as cluster:
         electing(cluster)
         await create_maintenance(cluster, "n1")
@@ -82,7 +89,7 @@ async def test_what_befalls_the_leader_does_not_keep_a_maintenance_from_its_end(
         await cluster.eventually(lambda: is_released(cluster, "n1"))
 
 
-async def test_what_a_dead_leader_held_is_its_successors_within_the_time_of_its_lease(clock: Clock) -> None:
+async def test_successor_takes_over_from_a_dead_leader_within_the_lease_duration(clock: Clock) -> None:
     async with a_shop(clock) as cluster:
         operators = electing(cluster)
         await create_maintenance(cluster, "n1")
@@ -100,7 +107,7 @@ def _holder(lease: RawObject) -> list[str]:
 
 
 @pytest.mark.parametrize("apart", [0.0, 0.001, 0.5, 7.0])
-async def test_two_that_both_believe_they_lead_come_to_the_same_end(clock: Clock, apart: float) -> None:
+async def test_two_leaders_reach_the_same_end(clock: Clock, apart: float) -> None:
     async with a_shop(clock) as cluster:
         cluster.run(run_controller, name="a")
         await cluster.pass_time(seconds=apart)
@@ -121,8 +128,8 @@ async def test_two_that_both_believe_they_lead_come_to_the_same_end(clock: Clock
 
 
 @pytest.mark.parametrize("seed", [3000, 3009, 3013, 3017, 3023, 3113])
-async def test_two_that_both_lead_and_see_different_things_do_not_race_each_other(clock: Clock, seed: int) -> None:
-    """In some of these their clocks differ, or one of them sees pods or a node that the other does not."""
+async def test_two_leaders_with_different_caches_do_not_race(clock: Clock, seed: int) -> None:
+    """In some seeds their clocks differ, or their caches contain different pods or nodes."""
     async with a_shop(clock) as cluster:
         for name in BOTH:
             cluster.run(run_controller, name=name)
@@ -137,10 +144,10 @@ async def test_two_that_both_lead_and_see_different_things_do_not_race_each_othe
 
 @pytest.mark.parametrize("dies", ["who takes", "who ends"])
 @pytest.mark.parametrize("is_leased", [False, True])
-async def test_a_node_that_is_taken_after_its_maintenance_was_ended_is_given_back(
+async def test_node_cordoned_after_its_maintenance_ended_is_released(
     clock: Clock, dies: str, *, is_leased: bool
 ) -> None:
-    """Nothing ties the node to its maintenance: one leader ends that while the other's write is on its way."""
+    """One leader ends the maintenance while the patch of the other is still in flight."""
     async with a_shop(clock) as cluster:
         taking = cluster.run(run_controller, name="a")
         await cluster.pass_time(seconds=1)

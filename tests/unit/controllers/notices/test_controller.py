@@ -1,4 +1,4 @@
-"""The notices controller, on a cluster and on virtual time: what is said about a notice is true at any moment."""
+"""The notices controller on a simulated cluster and virtual time."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -42,19 +42,19 @@ DAY, HOUR, MINUTE = timedelta(days=1), timedelta(hours=1), timedelta(minutes=1)
 
 @dataclass
 class FixedPredictor:
-    """Says always the same."""
+    """A predictor with a constant prediction."""
 
     takes: timedelta
 
     def predict(self, node: Node) -> DrainPrediction:
-        """Return it."""
+        """Return the prediction."""
         return DrainPrediction(self.takes, f"draining node {node.name} took so long last time")
 
     def set_enabled(self, *, enabled: bool) -> None:
-        """Know it anyway."""
+        """Ignore the setting."""
 
     async def run(self, on_change: object) -> None:
-        """Never change."""
+        """Return at once."""
 
 
 @dataclass
@@ -63,7 +63,7 @@ class World:
 
     clock: Clock
     client: Client
-    inbox: NoticeWriter
+    notice_writer: NoticeWriter
 
     async def report(
         self, stage: NoticeStage = NoticeStage.SCHEDULED, *, start: timedelta | None = None, last: timedelta = HOUR
@@ -76,14 +76,14 @@ class World:
                 kind=MaintenanceKind.REBOOT, reason="EVACUATION", start=now + start, end=now + start + last
             )
         report = NoticeReport(source="oci", notice_id="e1", at=now, provider_id=MACHINE, stage=stage, plan=plan)
-        await self.inbox.write(report)
+        await self.notice_writer.write(report)
 
     async def notice(self) -> MaintenanceNotice:
         """Return the notice."""
         return await self.client.get(MAINTENANCE_NOTICES, "oci-e1")
 
     async def phase(self) -> str:
-        """Return how it stands."""
+        """Return the phase."""
         return (await self.notice()).status.phase
 
     async def becomes(self, phase: NoticePhase, *, within: timedelta = timedelta(seconds=5)) -> MaintenanceNotice:
@@ -102,7 +102,7 @@ class World:
         return "" if found is None else found.message
 
     async def announced_conditions(self) -> list[str]:
-        """Return what n1 says that is announced for it."""
+        """Return the true maintenance conditions of n1."""
         node = await self.client.get(NODES, "n1")
         kinds = ("MaintenancePlanned", "MaintenanceInProgress")
         return [notice.type for notice in node.status.conditions if notice.type in kinds and notice.status == "True"]
@@ -122,23 +122,23 @@ class World:
 
 @asynccontextmanager
 async def a_world(
-    clock: Clock, *, nodes: tuple[str, ...] = ("n1",), foresight: FixedPredictor | None = None
+    clock: Clock, *, nodes: tuple[str, ...] = ("n1",), predictor: FixedPredictor | None = None
 ) -> AsyncIterator[World]:
     cluster = SandboxBackend(clock)
     client = await cluster.client()
     await install_crd(cluster, client, MAINTENANCE_NOTICES, definition())
     for name in nodes:
         await client.create(NODES, a_node(name).with_spec(providerID=f"oci://{MACHINE}"))
-    async with running(client, foresight=foresight):
+    async with running(client, predictor=predictor):
         yield World(clock, client, NoticeWriter(client))
 
 
 @asynccontextmanager
-async def running(client: Client, *, foresight: FixedPredictor | None = None) -> AsyncIterator[None]:
+async def running(client: Client, *, predictor: FixedPredictor | None = None) -> AsyncIterator[None]:
     """Run a controller."""
     events = EventRecorder(client, instance="test")
     cache: Informer[Node] = Informer(client, ListWatch(NODES), transform=as_is)
-    controller = MaintenanceNoticeController(client, events=events, nodes=cache, predictor=foresight)
+    controller = MaintenanceNoticeController(client, events=events, nodes=cache, predictor=predictor)
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(run()) for run in (cache.run, events.run, controller.run)]
         try:
@@ -152,7 +152,7 @@ def history_messages(notice: MaintenanceNotice) -> list[str]:
     return [entry.message.partition(":")[0] for entry in notice.status.history]
 
 
-async def test_a_maintenance_from_its_announcement_to_its_end(clock: Clock) -> None:
+async def test_notice_passes_all_phases_from_announcement_to_completion(clock: Clock) -> None:
     async with a_world(clock) as world:
         await world.report(start=2 * DAY)
         planned = await world.becomes(NoticePhase.PLANNED)
@@ -175,11 +175,11 @@ async def test_a_maintenance_from_its_announcement_to_its_end(clock: Clock) -> N
             "Active",
             "Completed",
         ]
-        told = [reason for reason, _ in await world.events()]
-        assert set(told) == {"MaintenanceDue", "MaintenanceActive", "MaintenanceCompleted"}
+        reasons = [reason for reason, _ in await world.events()]
+        assert set(reasons) == {"MaintenanceDue", "MaintenanceActive", "MaintenanceCompleted"}
 
 
-async def test_a_maintenance_that_is_moved_is_due_at_its_new_time(clock: Clock) -> None:
+async def test_rescheduled_notice_is_due_at_its_new_time(clock: Clock) -> None:
     async with a_world(clock) as world:
         await world.report(start=HOUR)
         await world.becomes(NoticePhase.PLANNED)
@@ -191,7 +191,7 @@ async def test_a_maintenance_that_is_moved_is_due_at_its_new_time(clock: Clock) 
         assert any("is moved" in item for item in history_messages(moved))
 
 
-async def test_a_maintenance_that_is_cancelled_is_never_due(clock: Clock) -> None:
+async def test_cancelled_notice_is_never_due(clock: Clock) -> None:
     async with a_world(clock) as world:
         await world.report(start=HOUR)
         await world.report(NoticeStage.CANCELLED)
@@ -200,14 +200,14 @@ async def test_a_maintenance_that_is_cancelled_is_never_due(clock: Clock) -> Non
         assert await world.phase() == NoticePhase.CANCELLED
 
 
-async def test_a_maintenance_of_which_nothing_is_heard_is_missed_and_that_is_told(clock: Clock) -> None:
+async def test_notice_without_updates_is_missed_with_a_warning(clock: Clock) -> None:
     async with a_world(clock) as world:
         await world.report(start=HOUR)
         await world.becomes(NoticePhase.MISSED, within=3 * HOUR)
-        assert await world.warnings() == {"MaintenanceMissed"}, "that it was due is no warning"
+        assert await world.warnings() == {"MaintenanceMissed"}, "MaintenanceDue is no warning"
 
 
-async def test_a_machine_that_is_no_node_yet_is_waited_for(clock: Clock) -> None:
+async def test_notice_waits_for_the_node_of_its_machine(clock: Clock) -> None:
     async with a_world(clock, nodes=()) as world:
         await world.report(start=HOUR)
         found = (await world.becomes(NoticePhase.PLANNED)).status.condition(NoticeCondition.NODE_FOUND)
@@ -218,30 +218,28 @@ async def test_a_machine_that_is_no_node_yet_is_waited_for(clock: Clock) -> None
 
 
 @pytest.mark.parametrize(("reason", "about"), [("EVACUATION", "Reboot (EVACUATION)"), ("", "Reboot")])
-async def test_an_announcement_names_the_reason_of_the_cloud_if_there_is_one(
-    clock: Clock, reason: str, about: str
-) -> None:
+async def test_announcement_names_the_reason_of_the_cloud(clock: Clock, reason: str, about: str) -> None:
     async with a_world(clock) as world:
         plan = MaintenancePlan(kind=MaintenanceKind.REBOOT, reason=reason, start=clock.now() + 2 * DAY)
         report = NoticeReport(source="oci", notice_id="e1", at=clock.now(), provider_id=MACHINE, plan=plan)
-        await world.inbox.write(report)
+        await world.notice_writer.write(report)
         planned = await world.becomes(NoticePhase.PLANNED)
         assert history_messages(planned)[0].startswith(f"{about} is announced")
 
 
-async def test_a_machine_whose_node_only_has_its_name_is_found_when_the_node_comes(clock: Clock) -> None:
+async def test_node_with_the_machine_name_is_found_when_it_is_created(clock: Clock) -> None:
     async with a_world(clock, nodes=()) as world:
         plan = MaintenancePlan(kind=MaintenanceKind.REBOOT, reason="EVACUATION", start=clock.now() + 2 * DAY)
         report = NoticeReport(
             source="oci", notice_id="e1", at=clock.now(), provider_id="other", machine_name="db-7", plan=plan
         )
-        await world.inbox.write(report)
+        await world.notice_writer.write(report)
         await eventually(clock, world.is_found, becomes="False")
         await world.client.create(NODES, a_node("late", labels={"hostname": "db-7"}))
         await eventually(clock, lambda: _node_of(world), becomes="late")
 
 
-async def test_the_name_of_a_node_stays_when_that_is_gone(clock: Clock) -> None:
+async def test_node_name_is_kept_when_the_node_is_deleted(clock: Clock) -> None:
     async with a_world(clock) as world:
         await world.report(start=2 * DAY)
         await world.becomes(NoticePhase.PLANNED)
@@ -252,11 +250,11 @@ async def test_the_name_of_a_node_stays_when_that_is_gone(clock: Clock) -> None:
         await world.report(NoticeStage.ENDED)
         status = (await world.becomes(NoticePhase.COMPLETED)).status
         assert status.node_name == "n1"
-        told = [entry.message for entry in status.history if "is gone" in entry.message]
-        assert told == [f"node n1 is gone: no node runs on {MACHINE} yet"]
+        messages = [entry.message for entry in status.history if "is gone" in entry.message]
+        assert messages == [f"node n1 is gone: no node runs on {MACHINE} yet"]
 
 
-async def test_another_machine_under_the_name_of_a_node_that_is_gone_is_not_meant(clock: Clock) -> None:
+async def test_another_machine_under_the_name_of_a_deleted_node_does_not_match(clock: Clock) -> None:
     async with a_world(clock) as world:
         await world.report(start=HOUR)
         await world.becomes(NoticePhase.PLANNED)
@@ -271,7 +269,7 @@ async def test_another_machine_under_the_name_of_a_node_that_is_gone_is_not_mean
         await eventually(clock, world.announced_conditions, becomes=["MaintenancePlanned"])
 
 
-async def test_a_node_that_is_named_is_the_machine_that_it_was_when_it_was_found(clock: Clock) -> None:
+async def test_notice_with_a_node_name_is_bound_to_the_provider_id_of_that_node(clock: Clock) -> None:
     async with a_world(clock) as world:
         times = {"start": micro_time(clock.now() + HOUR), "end": micro_time(clock.now() + 2 * HOUR)}
         spec = {"nodeName": "n1", "source": "oci", "noticeID": "e1", "kind": "Reboot", **times}
@@ -291,7 +289,7 @@ async def test_a_node_that_is_named_is_the_machine_that_it_was_when_it_was_found
         assert (await world.notice()).status.provider_id == "ocid1.instance.oc1.fra.c"
 
 
-async def test_two_nodes_that_claim_the_same_machine_are_left_alone(clock: Clock) -> None:
+async def test_two_nodes_with_the_same_provider_id_are_left_alone(clock: Clock) -> None:
     async with a_world(clock, nodes=("n1", "n2")) as world:
         await world.report(start=HOUR)
         notice = await world.becomes(NoticePhase.PLANNED)
@@ -303,8 +301,8 @@ async def test_two_nodes_that_claim_the_same_machine_are_left_alone(clock: Clock
         await eventually(clock, lambda: _node_of(world), becomes="n1")
 
 
-async def test_a_node_that_takes_long_to_be_emptied_begins_earlier_and_that_is_told(clock: Clock) -> None:
-    async with a_world(clock, foresight=FixedPredictor(40 * MINUTE)) as world:
+async def test_long_predicted_drain_starts_earlier_and_is_reported(clock: Clock) -> None:
+    async with a_world(clock, predictor=FixedPredictor(40 * MINUTE)) as world:
         await world.report(start=2 * HOUR)
         notice = await world.becomes(NoticePhase.PLANNED)
         assert notice.spec.start is not None
@@ -313,7 +311,7 @@ async def test_a_node_that_takes_long_to_be_emptied_begins_earlier_and_that_is_t
         await world.becomes(NoticePhase.DUE, within=2 * HOUR - 39 * MINUTE)
 
 
-async def test_notices_that_are_long_over_are_cleared_away_and_others_are_not(clock: Clock) -> None:
+async def test_only_finished_notices_are_deleted_after_seven_days(clock: Clock) -> None:
     async with a_world(clock) as world:
         await world.report(start=HOUR)
         await world.report(NoticeStage.ENDED)
@@ -328,7 +326,7 @@ async def test_notices_that_are_long_over_are_cleared_away_and_others_are_not(cl
         raise AssertionError("it is still there")
 
 
-async def test_an_idle_controller_writes_nothing_and_a_successor_neither(clock: Clock) -> None:
+async def test_idle_controller_and_its_successor_write_nothing(clock: Clock) -> None:
     async with a_world(clock) as world:
         await world.report(start=DAY)
         before = (await world.becomes(NoticePhase.PLANNED)).resource_version

@@ -1,4 +1,4 @@
-"""What drains took before is read from the history, and only while there is something to predict."""
+"""Drain durations are read from the history only while a notice needs a prediction."""
 
 import tracemalloc
 from datetime import timedelta
@@ -23,7 +23,7 @@ async def predicted(world: NoticeCluster, name: str = "m1") -> timedelta:
     return timedelta(seconds=(await world.notice(name)).status.predicted_drain_seconds)
 
 
-async def test_a_node_that_took_long_is_emptied_earlier_and_people_are_told_why(clock: Clock) -> None:
+async def test_long_recorded_drain_starts_the_next_one_earlier_with_a_reason(clock: Clock) -> None:
     async with a_notice_cluster(clock, history=True) as world:
         await world.create_record("n1", 2520)
         await world.announce(start=3 * HOUR)
@@ -31,11 +31,11 @@ async def test_a_node_that_took_long_is_emptied_earlier_and_people_are_told_why(
         notice = await world.notice()
         assert notice.spec.start is not None
         assert notice.status.drain_at == notice.spec.start - 53 * MINUTE
-        (told,) = await world.node_event_notes("DrainStartsEarlier")
-        assert told.endswith("begins 53m before the maintenance, instead of 15m: draining node n1 took 42m last time")
+        (note,) = await world.node_event_notes("DrainStartsEarlier")
+        assert note.endswith("begins 53m before the maintenance, instead of 15m: draining node n1 took 42m last time")
 
 
-async def test_a_node_that_was_never_drained_is_compared_with_those_of_its_pool(clock: Clock) -> None:
+async def test_node_without_drains_is_predicted_from_its_node_pool(clock: Clock) -> None:
     async with a_notice_cluster(clock, nodes=(), history=True) as world:
         for name in ("n1", "n2", "n3", "n4"):
             await world.create_node(name, **{POOL: "blue"})
@@ -49,7 +49,7 @@ async def test_a_node_that_was_never_drained_is_compared_with_those_of_its_pool(
         assert await predicted(world, "m2") == 2 * MINUTE
 
 
-async def test_without_notices_no_history_is_read_and_when_they_are_over_it_is_let_go(clock: Clock) -> None:
+async def test_history_is_read_only_while_there_are_open_notices(clock: Clock) -> None:
     async with a_notice_cluster(clock, history=True) as world:
         await world.create_record("n1", 2520)
         await clock.sleep(HOUR)
@@ -63,7 +63,7 @@ async def test_without_notices_no_history_is_read_and_when_they_are_over_it_is_l
         assert world.count_requests(reads_history) == before
 
 
-async def test_a_drain_that_took_longer_meanwhile_changes_the_prediction(clock: Clock) -> None:
+async def test_longer_recorded_drain_changes_the_prediction(clock: Clock) -> None:
     async with a_notice_cluster(clock, history=True) as world:
         await world.create_record("n1", 600)
         await world.announce(start=2 * HOUR)
@@ -73,7 +73,7 @@ async def test_a_drain_that_took_longer_meanwhile_changes_the_prediction(clock: 
         assert await predicted(world) == 53 * MINUTE > before
 
 
-async def test_the_first_drain_of_a_node_changes_its_prediction(clock: Clock) -> None:
+async def test_first_recorded_drain_of_a_node_changes_the_prediction(clock: Clock) -> None:
     async with a_notice_cluster(clock, history=True) as world:
         await world.announce(start=2 * HOUR)
         assert await predicted(world) == timedelta()
@@ -81,14 +81,14 @@ async def test_the_first_drain_of_a_node_changes_its_prediction(clock: Clock) ->
         assert await predicted(world) == 53 * MINUTE
 
 
-async def test_where_no_history_is_kept_nothing_is_predicted(clock: Clock) -> None:
+async def test_nothing_is_predicted_without_a_history(clock: Clock) -> None:
     async with a_notice_cluster(clock) as world:
         await world.announce(start=3 * HOUR)
         assert await predicted(world) == timedelta()
         assert await world.on_time() == ("True", "Planned")
 
 
-async def test_a_successor_that_has_not_read_the_history_yet_changes_nothing(clock: Clock) -> None:
+async def test_successor_that_has_not_read_the_history_changes_nothing(clock: Clock) -> None:
     async with a_notice_cluster(clock, history=True) as world:
         await world.create_record("n1", 2520)
         await world.announce(start=3 * HOUR)
@@ -100,7 +100,7 @@ async def test_a_successor_that_has_not_read_the_history_yet_changes_nothing(clo
         assert (await world.notice()).resource_version == before
 
 
-async def test_what_made_it_due_is_not_taken_back_by_a_quicker_drain(clock: Clock) -> None:
+async def test_shorter_drain_does_not_make_a_due_notice_planned_again(clock: Clock) -> None:
     async with a_notice_cluster(clock, history=True) as world:
         await world.create_record("n1", 2520)
         await world.announce(start=HOUR)
@@ -113,7 +113,7 @@ async def test_what_made_it_due_is_not_taken_back_by_a_quicker_drain(clock: Cloc
         assert await predicted(world) == 53 * MINUTE
 
 
-def test_drains_that_moved_nothing_or_were_refused_tell_nothing() -> None:
+def test_drains_without_pods_and_refused_drains_are_ignored() -> None:
     record = {
         "metadata": {"name": "n1", "uid": "u", "resourceVersion": "1"},
         "entries": [
@@ -131,7 +131,7 @@ def test_drains_that_moved_nothing_or_were_refused_tell_nothing() -> None:
     assert found == DrainDurations("n1", "u", "1", (3.0, 4.0, 5.0, 6.0, 900.0))
 
 
-def test_what_is_kept_of_five_thousand_nodes_is_a_few_megabytes() -> None:
+def test_drain_durations_of_five_thousand_nodes_take_a_few_megabytes() -> None:
     body = msgspec.json.encode(
         {
             "metadata": {"name": "node-0000", "uid": "0" * 36, "resourceVersion": "123456"},

@@ -1,4 +1,4 @@
-"""The leave to begin before the time: given only for a node that profiles have emptied for this, and as it is now."""
+"""The Emptied condition permits an early start: only for a node that profiles drained, as it is now."""
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -52,12 +52,12 @@ PLAN = Observation(
 
 
 def with_condition(plan: Observation, status: str) -> Observation:
-    """Return a plan whose notice says something already."""
-    said = MaintenanceNoticeStatus(conditions=(StatusCondition(type=NoticeCondition.EMPTIED, status=status),))
-    return replace(plan, notice=msgspec.structs.replace(plan.notice, status=said))
+    """Return the observation with an existing Emptied condition."""
+    notice_status = MaintenanceNoticeStatus(conditions=(StatusCondition(type=NoticeCondition.EMPTIED, status=status),))
+    return replace(plan, notice=msgspec.structs.replace(plan.notice, status=notice_status))
 
 
-def test_a_node_that_profiles_have_emptied_is_given() -> None:
+def test_drained_node_gets_the_emptied_condition() -> None:
     found = emptied_condition(PLAN, EMPTY)
     assert found is not None
     assert (found.status, found.reason, found.message) == (
@@ -80,32 +80,34 @@ def test_a_node_that_profiles_have_emptied_is_given() -> None:
         (PLAN, OCCUPIED, "NotEmpty"),
     ],
 )
-def test_any_other_is_not_and_who_was_given_leave_loses_it(plan: Observation, found: Timeliness, reason: str) -> None:
-    assert emptied_condition(plan, found) is None  # nothing is said about what was never so
+def test_emptied_condition_is_withdrawn_when_the_node_is_no_longer_empty(
+    plan: Observation, found: Timeliness, reason: str
+) -> None:
+    assert emptied_condition(plan, found) is None  # a condition that was never true is not written
     taken_back = emptied_condition(with_condition(plan, "True"), found)
     assert taken_back is not None
     assert (taken_back.status, taken_back.reason) == ("False", reason)
 
 
 @pytest.mark.parametrize("phase", [NoticePhase.ACTIVE, NoticePhase.COMPLETED, NoticePhase.CANCELLED])
-def test_what_was_said_stays_once_it_has_started(phase: NoticePhase) -> None:
+def test_emptied_condition_is_kept_once_the_maintenance_has_started(phase: NoticePhase) -> None:
     assert emptied_condition(with_condition(replace(PLAN, phase=phase, node=None), "True"), None) is None
 
 
-def test_nobody_looks_at_pods_any_more_once_its_time_has_come() -> None:
+def test_emptied_condition_is_unchanged_without_a_pod_check() -> None:
     assert emptied_condition(with_condition(PLAN, "True"), None) is None
 
 
 @pytest.mark.parametrize(("observed", "may"), [(3, True), (2, False)])
-def test_leave_for_what_was_planned_before_is_none(observed: int, *, may: bool) -> None:
-    said = (StatusCondition(type=NoticeCondition.EMPTIED, status="True"),)
-    status = MaintenanceNoticeStatus(phase=NoticePhase.DUE, observed_generation=observed, conditions=said)
+def test_emptied_condition_of_an_older_generation_does_not_permit_an_early_start(observed: int, *, may: bool) -> None:
+    conditions = (StatusCondition(type=NoticeCondition.EMPTIED, status="True"),)
+    status = MaintenanceNoticeStatus(phase=NoticePhase.DUE, observed_generation=observed, conditions=conditions)
     assert may_start_early(msgspec.structs.replace(NOTICE, status=status)) is may
 
 
 @pytest.mark.parametrize("is_cordoned", [True, False])
-async def test_leave_is_given_only_for_how_the_node_is_now(clock: Clock, *, is_cordoned: bool) -> None:
-    """What we have seen of it may be old."""
+async def test_emptied_condition_is_confirmed_by_the_current_node(clock: Clock, *, is_cordoned: bool) -> None:
+    """The observed node may be stale."""
     async with a_notice_cluster(clock) as world:
         await world.stop()
         if is_cordoned:
@@ -114,8 +116,8 @@ async def test_leave_is_given_only_for_how_the_node_is_now(clock: Clock, *, is_c
         events = EventRecorder(world.client, instance="test")
         controller = MaintenanceNoticeController(world.client, events=events, nodes=nodes)
         now = await world.client.get(NODES, "n1")
-        seen = msgspec.structs.replace(a_node(), metadata=msgspec.structs.replace(a_node().metadata, uid=now.uid))
-        plan = replace(PLAN, node=seen)
+        observed = msgspec.structs.replace(a_node(), metadata=msgspec.structs.replace(a_node().metadata, uid=now.uid))
+        plan = replace(PLAN, node=observed)
         assert await controller._reconciler._is_confirmed(plan, RemainingPods(NOW)) is is_cordoned
         await world.create_pods(1)
         assert await controller._reconciler._is_confirmed(plan, RemainingPods(NOW)) is False

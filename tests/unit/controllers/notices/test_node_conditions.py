@@ -1,4 +1,4 @@
-"""What nodes say about notices."""
+"""Node conditions of MaintenanceNotices."""
 
 from datetime import UTC, datetime
 
@@ -10,7 +10,7 @@ from haulout.api.resources import NODES
 from haulout.controllers.notices.node_conditions import status_patch
 from haulout.core.clock import Clock
 from haulout.drain import node_conditions
-from haulout.drain.node_conditions import LifecycleState as LifecycleStage
+from haulout.drain.node_conditions import LifecycleState
 from haulout.kube.patches import merge_patch, strategic_patch
 from support.operators.notices import DAY, HOUR, MINUTE, SECOND, NoticeCluster, a_notice_cluster
 
@@ -26,7 +26,7 @@ async def node_version(world: NoticeCluster) -> str:
     return (await world.client.get(NODES, "n1")).resource_version
 
 
-async def test_a_node_says_what_is_planned_what_is_done_and_when_it_is_over(clock: Clock) -> None:
+async def test_node_conditions_follow_the_phases_of_a_notice(clock: Clock) -> None:
     async with a_notice_cluster(clock) as world:
         await world.announce(start=DAY, reason="EVACUATION", stage=NoticeStage.SCHEDULED)
         status, reason, message = await world.node_condition(PLANNED)
@@ -40,7 +40,7 @@ async def test_a_node_says_what_is_planned_what_is_done_and_when_it_is_over(cloc
         assert (await world.node_condition(IN_PROGRESS))[0] == "False"
 
 
-async def test_the_most_urgent_of_several_is_told_and_one_that_goes_leaves_the_other(clock: Clock) -> None:
+async def test_most_urgent_notice_is_shown_and_replaced_when_it_is_deleted(clock: Clock) -> None:
     async with a_notice_cluster(clock) as world:
         await world.announce("late", start=2 * DAY)
         await world.announce("soon", start=DAY, kind=MaintenanceKind.STOP)
@@ -53,7 +53,7 @@ async def test_the_most_urgent_of_several_is_told_and_one_that_goes_leaves_the_o
         assert (await world.node_condition(PLANNED))[0] == "False"
 
 
-async def test_a_node_is_written_to_only_when_it_says_something_else(clock: Clock) -> None:
+async def test_node_is_written_only_when_its_conditions_change(clock: Clock) -> None:
     async with a_notice_cluster(clock) as world:
         await world.announce(start=DAY)
         await world.node_condition(PLANNED)
@@ -64,15 +64,17 @@ async def test_a_node_is_written_to_only_when_it_says_something_else(clock: Cloc
         assert await node_version(world) == before
 
 
-async def test_what_others_say_is_left_alone(clock: Clock) -> None:
+async def test_conditions_of_others_are_kept(clock: Clock) -> None:
     async with a_notice_cluster(clock) as world:
-        said = {"type": PLANNED, "status": "False", "reason": "Fine", "message": "another operator: all is well"}
-        await world.client.patch(NODES, "n1", strategic_patch({"status": {"conditions": [said]}}), subresource="status")
+        condition = {"type": PLANNED, "status": "False", "reason": "Fine", "message": "another operator: all is well"}
+        await world.client.patch(
+            NODES, "n1", strategic_patch({"status": {"conditions": [condition]}}), subresource="status"
+        )
         await world.announce(start=DAY)
         assert await world.node_condition(PLANNED) == ("False", "Fine", "another operator: all is well")
 
 
-async def test_a_notice_that_was_deleted_while_nobody_ran_is_not_announced_for_ever(clock: Clock) -> None:
+async def test_notice_deleted_while_no_operator_ran_is_removed_from_the_conditions(clock: Clock) -> None:
     async with a_notice_cluster(clock) as world:
         await world.announce(start=DAY)
         assert (await world.node_condition(PLANNED))[0] == "True"
@@ -82,7 +84,7 @@ async def test_a_notice_that_was_deleted_while_nobody_ran_is_not_announced_for_e
         assert (await world.node_condition(PLANNED))[0] == "False"
 
 
-async def test_a_condition_that_somebody_removes_comes_back(clock: Clock) -> None:
+async def test_removed_condition_is_restored(clock: Clock) -> None:
     async with a_notice_cluster(clock) as world:
         await world.announce(start=DAY)
         await world.node_condition(PLANNED)
@@ -90,12 +92,12 @@ async def test_a_condition_that_somebody_removes_comes_back(clock: Clock) -> Non
         assert (await world.node_condition(PLANNED))[0] == "True"
 
 
-@pytest.mark.parametrize("stage", list(LifecycleStage))
-async def test_a_maintenance_on_a_persons_order_and_a_notice_do_not_fight(clock: Clock, stage: LifecycleStage) -> None:
+@pytest.mark.parametrize("state", list(LifecycleState))
+async def test_node_maintenance_and_notice_do_not_overwrite_each_other(clock: Clock, state: LifecycleState) -> None:
     async with a_notice_cluster(clock) as world:
         await world.announce(start=DAY)
         await world.node_condition(PLANNED)
-        for item in (LifecycleStage.PLANNED, stage, LifecycleStage.OVER):
+        for item in (LifecycleState.PLANNED, state, LifecycleState.OVER):
             node = await world.client.get(NODES, "n1")
             change = node_conditions.conditions_patch(node, item, "NodeMaintenance x", now=clock.now())
             if change is not None:
@@ -107,13 +109,13 @@ async def test_a_maintenance_on_a_persons_order_and_a_notice_do_not_fight(clock:
             assert await node_version(world) == before
 
 
-def test_what_a_notice_has_left_may_be_taken_over_by_a_maintenance_on_a_persons_order() -> None:
+def test_cleared_condition_of_a_notice_may_be_taken_over_by_a_node_maintenance() -> None:
     ours = Condition(type=PLANNED, status="True", reason="Reboot", message="Haulout notice m1: Reboot, at any moment")
     change = status_patch(a_node(ours), (), now=NOW)
     assert change is not None
     (left,) = change["status"]["conditions"]
     node = a_node(Condition(type=PLANNED, status=left["status"], message=left["message"]))
-    taken = node_conditions.conditions_patch(node, LifecycleStage.PLANNED, "NodeMaintenance x", now=NOW)
+    taken = node_conditions.conditions_patch(node, LifecycleState.PLANNED, "NodeMaintenance x", now=NOW)
     assert taken is not None
     assert taken["status"]["conditions"][0]["status"] == "True"
 

@@ -1,4 +1,4 @@
-"""Which node a notice is about: by its name, by its machine, or by what people call the machine."""
+"""Lookup of the node of a notice: by node name, providerID or machine name label."""
 
 import msgspec
 import pytest
@@ -30,7 +30,7 @@ ABOUT = MaintenanceNoticeSpec(provider_id=MACHINE, machine_name=CALLED)
 
 
 @pytest.mark.parametrize("written", [MACHINE, f"oci://{MACHINE}"])
-def test_the_machine_decides_however_it_is_written(written: str) -> None:
+def test_provider_id_identifies_the_node_in_any_format(written: str) -> None:
     found = lookup_of(node("renamed", machine=written, hostname="another"), node("10.0.10.7", hostname=CALLED)).find(
         ABOUT
     )
@@ -39,20 +39,20 @@ def test_the_machine_decides_however_it_is_written(written: str) -> None:
 
 
 @pytest.mark.parametrize("label", ["hostname", "displayName", "name"])
-def test_a_node_that_tells_no_machine_is_found_by_what_the_machine_is_called(label: str) -> None:
+def test_node_without_a_provider_id_is_found_by_its_machine_name_label(label: str) -> None:
     found = lookup_of(node("10.0.10.7", **{label: CALLED}), node("10.0.10.8", **{label: "another"})).find(ABOUT)
     assert found.node is not None
     assert found.node.name == "10.0.10.7"
     assert found.reason == f"its label {label} is {CALLED}, the name of {MACHINE}"
 
 
-def test_a_node_on_another_machine_is_never_meant_whatever_its_labels_say() -> None:
+def test_node_with_another_provider_id_never_matches() -> None:
     found = lookup_of(node("10.0.10.7", machine=OTHER, hostname=CALLED)).find(ABOUT)
     assert found.node is None
     assert found.reason == f"no node runs on {MACHINE}, which is called {CALLED}, yet"
 
 
-def test_of_two_nodes_that_are_called_the_same_neither_is_chosen() -> None:
+def test_ambiguous_machine_name_matches_no_node() -> None:
     several = lookup_of(node("b", hostname=CALLED), node("a", hostname=CALLED), node("c", displayName=CALLED))
     found = several.find(ABOUT)
     assert found.node is None
@@ -63,7 +63,7 @@ def test_of_two_nodes_that_are_called_the_same_neither_is_chosen() -> None:
     assert only.name == "a"
 
 
-def test_a_node_that_tells_its_machine_later_is_not_found_by_its_labels_any_more() -> None:
+def test_node_that_gets_another_provider_id_later_is_no_longer_found_by_labels() -> None:
     before, after = node("a", hostname=CALLED), node("a", machine=OTHER, hostname=CALLED)
     found = lookup_of(before)
     found.update(before, after)

@@ -1,4 +1,4 @@
-"""Notices of an agent that was taken over: the operator keeps some, and goes on."""
+"""The notice quota limits the notices of a compromised agent."""
 
 import asyncio
 import itertools
@@ -65,7 +65,7 @@ async def notices(client: Client, node: str = "n1", source: str = "azure") -> li
     return [notice for notice in found.items if (notice.spec.node_name, notice.spec.source) == (node, source)]
 
 
-async def test_of_a_flood_of_one_agent_what_came_first_is_kept_and_the_rest_is_deleted_unseen(clock: Clock) -> None:
+async def test_notice_quota_keeps_the_first_notices_of_a_source_and_deletes_the_rest(clock: Clock) -> None:
     async with a_cluster(clock) as client, operating(client):
         await announce(client, "true")
         await announce(client, "other", node="n2")
@@ -83,17 +83,17 @@ async def test_of_a_flood_of_one_agent_what_came_first_is_kept_and_the_rest_is_d
         kept = await notices(client)
         assert len(kept) == MAX_PER_NODE
         assert "azure-true" in [item.name for item in kept]
-        assert all(item.status.phase for item in kept), "these are looked at"
+        assert all(item.status.phase for item in kept), "the kept notices are reconciled"
         assert len(await notices(client, "n2")) == 1
         assert len(await notices(client, source="ticket")) == MAX_PER_NODE + 10
         written = {item.request.path for item in client.transport.requests if item.request.path.endswith("/status")}  # type: ignore[attr-defined] # of the sandbox
         assert sum("azure-forged" in item for item in written) <= MAX_PER_NODE
         found = (await client.list(EVENTS.with_model(RawObject), namespace="default")).items
-        (told,) = [item for item in found if item["reason"] == EVENT_REASON]
-        assert (told["regarding"]["name"], told["type"]) == ("n1", "Warning")
+        (event,) = [item for item in found if item["reason"] == EVENT_REASON]
+        assert (event["regarding"]["name"], event["type"]) == ("n1", "Warning")
 
 
-async def test_notices_that_are_over_go_first_the_oldest_before_all(clock: Clock) -> None:
+async def test_notice_quota_deletes_the_oldest_finished_notices_first(clock: Clock) -> None:
     async with a_cluster(clock) as client:
         for number in range(MAX_PER_NODE):
             await announce(client, f"ended-{number:02}", stage="Ended")
@@ -114,7 +114,7 @@ async def test_notices_that_are_over_go_first_the_oldest_before_all(clock: Clock
 
 
 class InterruptingTransport:
-    """A transport: something happens just before a notice is deleted."""
+    """A transport that runs a callback before a notice is deleted."""
 
     def __init__(self, transport: Transport, happens: Callable[[], Awaitable[None]]) -> None:
         self.server = transport.server
@@ -136,7 +136,7 @@ class InterruptingTransport:
         await self._transport.close()
 
 
-async def test_a_notice_that_is_changed_before_each_deletion_is_deleted_nevertheless(clock: Clock) -> None:
+async def test_surplus_notice_is_deleted_although_it_changes_before_each_attempt(clock: Clock) -> None:
     changes = itertools.count()
 
     async def change() -> None:
@@ -153,8 +153,8 @@ async def test_a_notice_that_is_changed_before_each_deletion_is_deleted_neverthe
         assert "azure-surplus" not in [notice.name for notice in await notices(client)]
 
 
-async def test_a_notice_that_was_created_again_is_not_deleted_for_the_former(clock: Clock) -> None:
-    """The agent has ended another one meanwhile, so that there are not too many any more."""
+async def test_recreated_notice_is_not_deleted_for_its_predecessor(clock: Clock) -> None:
+    """Another notice was deleted meanwhile, so there is no surplus any more."""
     is_over = False
 
     async def replace() -> None:
@@ -183,7 +183,7 @@ async def fill_up(clock: Clock, client: Client) -> None:
     await announce(client, "surplus")
 
 
-async def test_the_surplus_of_a_node_is_deleted_after_a_restart_of_the_operator_too(clock: Clock) -> None:
+async def test_surplus_notices_are_deleted_after_an_operator_restart(clock: Clock) -> None:
     async with a_cluster(clock) as client:
         for number in range(MAX_PER_NODE + 100):
             await announce(client, f"{number}")

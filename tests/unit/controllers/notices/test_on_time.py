@@ -1,4 +1,4 @@
-"""Whether a node will be empty in time is said before it is too late."""
+"""The OnTime condition: whether a node will be drained in time."""
 
 import dataclasses
 from datetime import UTC, datetime, timedelta
@@ -37,29 +37,29 @@ def a_plan(
     start: timedelta | None,
     known_for: timedelta = 24 * HOUR,
     takes: timedelta | None = None,
-    begun: timedelta | None = None,
+    drain_started_ago: timedelta | None = None,
     kind: MaintenanceKind = MaintenanceKind.REBOOT,
-    said: str = "",
+    reason: str = "",
     stage: str = "",
 ) -> Observation:
-    """Return a plan as of now: its start is so far away, and emptying the node began so long ago."""
+    """Return an observation: the event starts in `start`, and the drain started `begun` ago."""
     spec = MaintenanceNoticeSpec(node_name="n1", kind=kind, start=None if start is None else NOW + start, stage=stage)
     conditions: tuple[StatusCondition, ...] = ()
-    if said:
-        status = "True" if said == OnTimeReason.EMPTY else "False"
-        on_time = StatusCondition(type=NoticeCondition.ON_TIME, status=status, reason=said, last_transition_time=NOW)
+    if reason:
+        status = "True" if reason == OnTimeReason.EMPTY else "False"
+        on_time = StatusCondition(type=NoticeCondition.ON_TIME, status=status, reason=reason, last_transition_time=NOW)
         conditions = (on_time,)
     notice = MaintenanceNotice(
         spec=spec, status=MaintenanceNoticeStatus(phase="Due", start=spec.start, conditions=conditions)
     )
     metadata = ObjectMeta(name="n1")
-    if begun is not None:
-        mark = msgspec.json.encode({"owners": {"profile/x": {"since": NOW - begun}}}).decode()
+    if drain_started_ago is not None:
+        mark = msgspec.json.encode({"owners": {"profile/x": {"since": NOW - drain_started_ago}}}).decode()
         metadata = ObjectMeta(name="n1", annotations={"haulout.dev/cordon": mark})
     lead = LEAD if takes is None else max(LEAD, takes)
     return Observation(
         notice=notice,
-        node=Node(metadata=metadata, spec=NodeSpec(unschedulable=begun is not None)),
+        node=Node(metadata=metadata, spec=NodeSpec(unschedulable=drain_started_ago is not None)),
         phase=phase_at(spec, now=NOW, lead=lead).phase,
         now=NOW,
         lead_time=lead,
@@ -69,10 +69,10 @@ def a_plan(
 
 
 def evaluate_with_pods(plan: Observation, left: int, *, ending_by: timedelta | None = None) -> Timeliness:
-    seen = RemainingPods(
+    remaining = RemainingPods(
         NOW, tuple(f"shop/p{number}" for number in range(left)), None if ending_by is None else NOW + ending_by
     )
-    found = evaluate_on_time(plan, seen)
+    found = evaluate_on_time(plan, remaining)
     assert found is not None
     return found
 
@@ -89,9 +89,14 @@ def evaluate_with_pods(plan: Observation, left: int, *, ending_by: timedelta | N
         ),
         pytest.param(a_plan(start=10 * MINUTE), 0, ("True", OnTimeReason.EMPTY), id="empty"),
         pytest.param(
-            a_plan(start=10 * MINUTE, begun=5 * MINUTE), 3, ("True", OnTimeReason.DRAINING), id="being emptied"
+            a_plan(start=10 * MINUTE, drain_started_ago=5 * MINUTE),
+            3,
+            ("True", OnTimeReason.DRAINING),
+            id="being emptied",
         ),
-        pytest.param(a_plan(start=4 * MINUTE, begun=11 * MINUTE), 3, ("False", OnTimeReason.BLOCKED), id="pods stay"),
+        pytest.param(
+            a_plan(start=4 * MINUTE, drain_started_ago=11 * MINUTE), 3, ("False", OnTimeReason.BLOCKED), id="pods stay"
+        ),
         pytest.param(
             a_plan(start=41 * MINUTE, takes=50 * MINUTE),
             3,
@@ -105,13 +110,13 @@ def evaluate_with_pods(plan: Observation, left: int, *, ending_by: timedelta | N
             id="not begun, takes too long",
         ),
         pytest.param(
-            a_plan(start=30 * MINUTE, takes=50 * MINUTE, begun=5 * MINUTE),
+            a_plan(start=30 * MINUTE, takes=50 * MINUTE, drain_started_ago=5 * MINUTE),
             3,
             ("False", OnTimeReason.STARTED_TOO_LATE),
             id="begun too late for what it takes",
         ),
         pytest.param(
-            a_plan(start=30 * MINUTE, takes=50 * MINUTE, begun=20 * MINUTE),
+            a_plan(start=30 * MINUTE, takes=50 * MINUTE, drain_started_ago=20 * MINUTE),
             3,
             ("True", OnTimeReason.DRAINING),
             id="begun early enough for what it takes",
@@ -138,25 +143,27 @@ def evaluate_with_pods(plan: Observation, left: int, *, ending_by: timedelta | N
             a_plan(start=MINUTE, kind=MaintenanceKind.FREEZE), 3, ("True", OnTimeReason.NOT_NEEDED), id="a freeze"
         ),
         pytest.param(
-            a_plan(start=9 * MINUTE, begun=MINUTE, said=OnTimeReason.NOT_STARTED),
+            a_plan(start=9 * MINUTE, drain_started_ago=MINUTE, reason=OnTimeReason.NOT_STARTED),
             3,
             ("False", OnTimeReason.CATCHING_UP),
             id="late, but begun at last",
         ),
     ],
 )
-def test_it_is_said_before_it_is_too_late(plan: Observation, left: int, expected: tuple[str, OnTimeReason]) -> None:
+def test_on_time_condition_is_false_before_it_is_too_late(
+    plan: Observation, left: int, expected: tuple[str, OnTimeReason]
+) -> None:
     found = evaluate_with_pods(plan, left)
     assert (found.status, found.reason) == expected
 
 
-def test_pods_that_are_ending_in_time_are_no_reason_to_worry() -> None:
-    plan = a_plan(start=2 * MINUTE, begun=13 * MINUTE)
+def test_pods_that_terminate_in_time_are_on_time() -> None:
+    plan = a_plan(start=2 * MINUTE, drain_started_ago=13 * MINUTE)
     assert evaluate_with_pods(plan, 2, ending_by=MINUTE).is_on_time is True
     assert evaluate_with_pods(plan, 2, ending_by=3 * MINUTE).is_on_time is False
 
 
-def test_pods_are_ending_only_if_all_of_them_are() -> None:
+def test_termination_time_is_set_only_if_all_pods_are_terminating() -> None:
     node = Node(metadata=ObjectMeta(name="n1"))
     ending = Pod(metadata=ObjectMeta(name="a", namespace="shop", deletion_timestamp=NOW + MINUTE))
     staying = Pod(metadata=ObjectMeta(name="b", namespace="shop"))
@@ -164,26 +171,28 @@ def test_pods_are_ending_only_if_all_of_them_are() -> None:
     assert remaining_pods(node, [ending, staying], now=NOW) == RemainingPods(NOW, ("shop/a", "shop/b"))
 
 
-def test_what_is_left_and_how_much_time_is_told() -> None:
-    assert evaluate_with_pods(a_plan(start=4 * MINUTE + 5 * SECOND, begun=11 * MINUTE), 5).message.startswith(
+def test_message_names_remaining_pods_and_remaining_time() -> None:
+    assert evaluate_with_pods(
+        a_plan(start=4 * MINUTE + 5 * SECOND, drain_started_ago=11 * MINUTE), 5
+    ).message.startswith(
         "node n1 has 5 pods left (shop/p0, shop/p1, shop/p2 and 2 more), and the "
         "maintenance begins at 2026-01-05 09:04:05 UTC: the drain does"
     )
 
 
-@pytest.mark.parametrize("said", [OnTimeReason.EMPTY, OnTimeReason.OCCUPIED])
-def test_after_the_beginning_the_last_word_stays(said: OnTimeReason) -> None:
-    assert evaluate_on_time(a_plan(start=-MINUTE, said=said), None) is None
+@pytest.mark.parametrize("reason", [OnTimeReason.EMPTY, OnTimeReason.OCCUPIED])
+def test_on_time_condition_is_kept_after_the_start(reason: OnTimeReason) -> None:
+    assert evaluate_on_time(a_plan(start=-MINUTE, reason=reason), None) is None
 
 
-def test_pods_that_cannot_be_seen_make_nobody_late() -> None:
+def test_unlistable_pods_yield_status_unknown() -> None:
     found = evaluate_on_time(a_plan(start=MINUTE), RemainingPods(NOW, problem="listing pods: forbidden"))
     assert found is not None
     assert (found.status, found.reason) == ("Unknown", OnTimeReason.PODS_UNKNOWN)
     assert "forbidden" in found.message
 
 
-def test_who_may_begin_at_any_moment_is_not_looked_at_all_the_time() -> None:
+def test_maintenance_without_a_start_time_is_checked_every_two_minutes() -> None:
     assert evaluate_with_pods(a_plan(start=None), 3).requeue_at == NOW + 2 * MINUTE
 
 
@@ -191,13 +200,13 @@ def test_who_may_begin_at_any_moment_is_not_looked_at_all_the_time() -> None:
     start=st.integers(1, 7200).map(lambda it: timedelta(seconds=it)),
     known_for=st.integers(0, 7200).map(lambda it: timedelta(seconds=it)),
     takes=st.none() | st.integers(1, 360).map(lambda it: timedelta(minutes=it)),
-    begun=st.none() | st.integers(0, 7200).map(lambda it: timedelta(seconds=it)),
+    drain_started_ago=st.none() | st.integers(0, 7200).map(lambda it: timedelta(seconds=it)),
     left=st.integers(0, 3),
 )
-def test_whatever_is_planned_somebody_looks_again_before_it_begins(
-    start: timedelta, known_for: timedelta, takes: timedelta | None, begun: timedelta | None, left: int
+def test_evaluation_requeues_before_the_start(
+    start: timedelta, known_for: timedelta, takes: timedelta | None, drain_started_ago: timedelta | None, left: int
 ) -> None:
-    plan = a_plan(start=start, known_for=known_for, takes=takes, begun=begun)
+    plan = a_plan(start=start, known_for=known_for, takes=takes, drain_started_ago=drain_started_ago)
     found = evaluate_with_pods(plan, left)
     if plan.phase is NoticePhase.PLANNED:
         assert found.is_on_time
@@ -205,7 +214,7 @@ def test_whatever_is_planned_somebody_looks_again_before_it_begins(
     assert found.requeue_at is not None
     assert NOW < found.requeue_at <= NOW + start
     assert found.is_on_time is not False or left
-    # Once nothing but the last moments is left, nobody says that all is well while pods run that nobody told to go.
+    # Shortly before the start, a node with pods that were not evicted is never on time.
     if left and start <= plan.drain_window / 4:
         assert found.is_on_time is False
 
@@ -219,7 +228,7 @@ async def count_warnings(world: NoticeCluster) -> tuple[int, int]:
     return len(late), len(began)
 
 
-async def test_a_node_that_is_emptied_in_time(clock: Clock) -> None:
+async def test_on_time_condition_follows_a_node_that_is_drained_in_time(clock: Clock) -> None:
     async with a_notice_cluster(clock) as world:
         await world.create_pods(3)
         await world.announce(start=HOUR)
@@ -243,7 +252,7 @@ async def test_a_node_that_is_emptied_in_time(clock: Clock) -> None:
         assert await count_warnings(world) == (0, 0)
 
 
-async def test_a_node_that_nobody_empties_is_warned_of_once_and_told_when_it_is_too_late(clock: Clock) -> None:
+async def test_undrained_node_is_warned_about_once_before_and_once_after_the_start(clock: Clock) -> None:
     async with a_notice_cluster(clock) as world:
         await world.create_pods(3)
         await world.announce(start=HOUR)
@@ -263,7 +272,7 @@ async def test_a_node_that_nobody_empties_is_warned_of_once_and_told_when_it_is_
         assert late in (await world.notice()).status.history[-1].message
 
 
-async def test_a_drain_that_is_stuck_is_told_and_a_new_plan_is_judged_anew(clock: Clock) -> None:
+async def test_blocked_drain_is_reported_and_a_rescheduled_notice_evaluated_anew(clock: Clock) -> None:
     async with a_notice_cluster(clock) as world:
         await world.create_pods(3)
         await world.announce(start=HOUR)
@@ -280,7 +289,7 @@ async def test_a_drain_that_is_stuck_is_told_and_a_new_plan_is_judged_anew(clock
         assert whats.count("the node will not be empty in time") == 2
 
 
-async def test_whoever_takes_over_warns_nobody_twice(clock: Clock) -> None:
+async def test_successor_repeats_no_warning(clock: Clock) -> None:
     async with a_notice_cluster(clock) as world:
         await world.create_pods(1)
         await world.announce(start=HOUR)
@@ -299,7 +308,7 @@ async def test_whoever_takes_over_warns_nobody_twice(clock: Clock) -> None:
         )
 
 
-async def test_two_who_both_believe_they_lead_say_the_same_and_write_it_once(clock: Clock) -> None:
+async def test_two_leaders_write_each_history_entry_once(clock: Clock) -> None:
     async with a_notice_cluster(clock) as world:
         await world.create_pods(1)
         await world.announce(start=HOUR)
@@ -309,7 +318,7 @@ async def test_two_who_both_believe_they_lead_say_the_same_and_write_it_once(clo
         assert len(whats) == len(set(whats))
 
 
-async def test_pods_are_not_looked_at_before_it_is_due_and_seldom_after(clock: Clock) -> None:
+async def test_pods_are_listed_only_after_the_notice_is_due_and_rarely(clock: Clock) -> None:
     async with a_notice_cluster(clock) as world:
         await world.create_pods(1)
         await world.announce(start=10 * HOUR)
@@ -319,7 +328,7 @@ async def test_pods_are_not_looked_at_before_it_is_due_and_seldom_after(clock: C
         assert world.count_requests(lambda item: "/pods" in item) <= 14
 
 
-async def test_many_that_fall_due_in_the_same_minute_are_all_judged(clock: Clock) -> None:
+async def test_many_notices_due_in_the_same_minute_are_all_evaluated(clock: Clock) -> None:
     names = [f"n{item}" for item in range(60)]
     async with a_notice_cluster(clock, nodes=names) as world:
         for name in names:
@@ -333,7 +342,7 @@ async def test_many_that_fall_due_in_the_same_minute_are_all_judged(clock: Clock
         assert world.count_requests(lambda item: "/pods" in item) <= 2 * 60
 
 
-def test_nobody_says_that_a_node_will_be_emptied_where_nobody_does_that() -> None:
+def test_on_time_condition_is_unknown_when_no_profile_matches() -> None:
     found = evaluate_on_time(dataclasses.replace(a_plan(start=HOUR), is_handled=False), None)
     assert found is not None
     assert (found.status, found.reason) == ("Unknown", OnTimeReason.NO_PROFILE_MATCHES)
@@ -344,7 +353,7 @@ def test_nobody_says_that_a_node_will_be_emptied_where_nobody_does_that() -> Non
 
 
 def with_hold(plan: Observation, until: timedelta | None = None) -> Observation:
-    """Return the plan for a node that a person holds."""
+    """Return the observation with a hold on the node."""
     assert plan.node is not None
     value = hold.format_annotation(reason="migration", by="alice", until=None if until is None else NOW + until)
     metadata = plan.node.metadata
@@ -372,13 +381,16 @@ def with_hold(plan: Observation, until: timedelta | None = None) -> Observation:
             with_hold(a_plan(start=14 * MINUTE)), 0, ("True", OnTimeReason.EMPTY), id="due, and nothing on it"
         ),
         pytest.param(
-            with_hold(a_plan(start=14 * MINUTE, begun=MINUTE)), 3, ("True", OnTimeReason.DRAINING), id="has begun"
+            with_hold(a_plan(start=14 * MINUTE, drain_started_ago=MINUTE)),
+            3,
+            ("True", OnTimeReason.DRAINING),
+            id="has begun",
         ),
         pytest.param(with_hold(a_plan(start=-MINUTE)), 3, ("False", OnTimeReason.OCCUPIED), id="it began"),
         pytest.param(with_hold(a_plan(start=None)), 3, ("Unknown", OnTimeReason.ANY_MOMENT), id="at any moment"),
     ],
 )
-def test_a_hold_makes_a_node_late_unless_it_is_over_in_time(
+def test_hold_makes_a_node_late_unless_it_ends_in_time(
     plan: Observation, left: int, expected: tuple[str, OnTimeReason]
 ) -> None:
     found = evaluate_with_pods(plan, left)
@@ -387,6 +399,6 @@ def test_a_hold_makes_a_node_late_unless_it_is_over_in_time(
     assert ("held by alice: migration" in found.message) is is_blamed
 
 
-def test_where_nobody_would_empty_the_node_a_hold_changes_nothing() -> None:
+def test_hold_changes_nothing_when_no_profile_matches() -> None:
     plan = dataclasses.replace(with_hold(a_plan(start=HOUR)), is_handled=False)
     assert evaluate_with_pods(plan, 3).reason is OnTimeReason.NO_PROFILE_MATCHES

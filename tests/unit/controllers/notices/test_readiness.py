@@ -1,4 +1,4 @@
-"""How tools that go by kstatus see a notice, and Argo CD."""
+"""MaintenanceNotices in kstatus and Argo CD."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -30,10 +30,12 @@ GONE = NodeLookupResult(None, "there is no node n1 yet", "n1")
 
 def a_notice(start: timedelta = HOUR, status: MaintenanceNoticeStatus | None = None, **spec: Any) -> MaintenanceNotice:
     """Return a notice that begins so far from now."""
-    said = MaintenanceNoticeSpec(node_name="n1", kind=MaintenanceKind.REBOOT, start=NOW + start, end=NOW + start + HOUR)
+    spec_fields = MaintenanceNoticeSpec(
+        node_name="n1", kind=MaintenanceKind.REBOOT, start=NOW + start, end=NOW + start + HOUR
+    )
     return MaintenanceNotice(
         metadata=ObjectMeta(name="oci-1", uid="uid-1", generation=3),
-        spec=msgspec.structs.replace(said, **spec),
+        spec=msgspec.structs.replace(spec_fields, **spec),
         status=status or MaintenanceNoticeStatus(),
     )
 
@@ -41,10 +43,10 @@ def a_notice(start: timedelta = HOUR, status: MaintenanceNoticeStatus | None = N
 def with_status(
     notice: MaintenanceNotice, finding: NodeLookupResult = HERE, *, left: int | None = None, now: datetime = NOW
 ) -> MaintenanceNotice:
-    """Return the notice once its status was written; so many pods are left on its node."""
-    standing, plan = observe(notice, finding, now=now, options=NoticeOptions())
+    """Return the notice with its new status; `left` pods remain on its node."""
+    observed, plan = observe(notice, finding, now=now, options=NoticeOptions())
     pods = None if left is None else RemainingPods(now, tuple(f"shop/p{number}" for number in range(left)))
-    status = decide(finding, standing, plan, options=NoticeOptions(), remaining=pods).status
+    status = decide(finding, observed, plan, options=NoticeOptions(), remaining=pods).status
     return msgspec.structs.replace(notice, status=status)
 
 
@@ -97,25 +99,25 @@ CASES: list[tuple[str, MaintenanceNotice, str, list[tuple[str, str, str]]]] = [
 ]
 
 
-@pytest.mark.parametrize(("what", "notice", "expected", "said"), CASES, ids=[row[0] for row in CASES])
-def test_each_state_is_what_kstatus_makes_of_it(
-    what: str, notice: MaintenanceNotice, expected: str, said: list[tuple[str, str, str]]
+@pytest.mark.parametrize(("what", "notice", "expected", "spec_fields"), CASES, ids=[row[0] for row in CASES])
+def test_each_state_has_its_kstatus(
+    what: str, notice: MaintenanceNotice, expected: str, spec_fields: list[tuple[str, str, str]]
 ) -> None:
     del what
     obj = to_object(notice)
-    assert kstatus_conditions(obj) == said
+    assert kstatus_conditions(obj) == spec_fields
     assert kstatus(obj) == expected
     assert health(obj)[0] == HEALTH[expected]
 
 
 @pytest.mark.parametrize("notice", [row[1] for row in CASES], ids=[row[0] for row in CASES])
-def test_all_conditions_say_which_generation_they_are_about_and_why(notice: MaintenanceNotice) -> None:
+def test_conditions_have_message_and_observed_generation(notice: MaintenanceNotice) -> None:
     assert notice.status.observed_generation == 3
     assert {item.observed_generation for item in notice.status.conditions} == {3}
     assert all(item.message for item in notice.status.conditions)
 
 
-def test_the_time_of_a_condition_changes_only_with_its_status() -> None:
+def test_transition_time_of_a_condition_changes_only_with_its_status() -> None:
     """Late, later, then empty."""
     late = with_status(LATE, left=2)
     later = with_status(late, left=1, now=NOW + timedelta(seconds=1))
@@ -133,12 +135,12 @@ def test_the_time_of_a_condition_changes_only_with_its_status() -> None:
     ("notice", "finding", "left"),
     [(a_notice(), HERE, None), (DUE, HERE, 2), (LATE, HERE, 2), (a_notice(), NOT_THERE, None)],
 )
-def test_what_is_said_is_not_said_again(notice: MaintenanceNotice, finding: NodeLookupResult, left: int | None) -> None:
+def test_unchanged_conditions_are_kept(notice: MaintenanceNotice, finding: NodeLookupResult, left: int | None) -> None:
     once = with_status(notice, finding, left=left)
     assert with_status(once, finding, left=left, now=NOW + timedelta(milliseconds=1)).status == once.status
 
 
-def test_a_moved_notice_says_what_holds_for_its_new_time() -> None:
+def test_rescheduled_notice_has_the_conditions_of_its_new_time() -> None:
     late = with_status(LATE, left=2)
     moved = msgspec.structs.replace(late, spec=replace_start(late.spec, HOUR))
     assert kstatus_conditions(to_object(with_status(moved))) == ready("Planned")

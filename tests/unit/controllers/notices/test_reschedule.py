@@ -1,4 +1,4 @@
-"""Clouds are asked for a time that suits, once for each start that they plan, whoever dies meanwhile."""
+"""Reschedules are requested once per planned start, despite crashes."""
 
 import asyncio
 import itertools
@@ -30,23 +30,23 @@ from haulout_sandbox.event_loops.virtual_time import VirtualClock, run_virtual
 from support.builders.objects import a_node
 from support.operators.notices import DAY, HOUR, MINUTE, NoticeCluster, a_notice_cluster
 
-BY = 8 * HOUR  # how much later it suits
+BY = 8 * HOUR  # the suitable start is this much later
 UPDATE = "ModifyInstanceEventStartTime"
 
 
 @dataclass
 class Cloud:
-    """A cloud of which only the answer to moves is of interest."""
+    """A cloud that answers reschedule requests."""
 
     world: NoticeCluster
-    asked: list[datetime] = field(default_factory=list)
+    requested_times: list[datetime] = field(default_factory=list)
     answers: list[Exception | None] = field(default_factory=list)
-    moves: bool = True  # what it has agreed to it does
+    moves: bool = True  # the cloud moves the event after it agreed
 
     async def reschedule(self, notice: MaintenanceNotice, to: datetime) -> None:
-        """Answer."""
+        """Return the configured response."""
         await self.world.step("before move")
-        self.asked.append(to)
+        self.requested_times.append(to)
         answer = self.answers.pop(0) if self.answers else None
         if answer is not None:
             raise answer
@@ -59,7 +59,7 @@ class Cloud:
 async def a_cloud(
     clock: Clock, *, crash_at: int | None = None, by: timedelta = BY
 ) -> AsyncIterator[tuple[NoticeCluster, Cloud]]:
-    """Yield a world with a movable maintenance that suits nobody."""
+    """Yield a cluster with a reschedulable notice whose start does not suit."""
     async with a_notice_cluster(clock) as world:
         cloud = Cloud(world)
         world.crash_at = crash_at
@@ -75,7 +75,7 @@ def _later(planned: datetime, by: timedelta = BY) -> Calendar:
 
 
 def _unstable_calendar(planned: datetime) -> Calendar:
-    """Return a calendar in which another time suits whenever it is asked."""
+    """Return a calendar with a different suitable time on each call."""
     times = itertools.count(1)
 
     def suits(node: Node, notice: MaintenanceNotice) -> datetime | None:
@@ -92,49 +92,49 @@ async def history_messages(world: NoticeCluster) -> list[str]:
     return [entry.message for entry in (await world.notice()).status.history]
 
 
-async def test_it_is_asked_once_and_what_is_asked_and_answered_is_written_down(clock: Clock) -> None:
+async def test_reschedule_is_requested_once_and_recorded_with_its_answer(clock: Clock) -> None:
     async with a_cloud(clock) as (world, cloud):
         found = await rescheduled(world)
         assert (found.status, found.reason) == ("True", "Accepted")
         await clock.sleep(12 * HOUR)
-        assert cloud.asked == [datetime.fromisoformat("2026-01-06T17:00:00+00:00")]
+        assert cloud.requested_times == [datetime.fromisoformat("2026-01-06T17:00:00+00:00")]
         notice = await world.notice()
-        assert notice.spec.start == cloud.asked[0]
+        assert notice.spec.start == cloud.requested_times[0]
         assert notice.status.reschedule is not None
-        assert notice.status.reschedule.to == cloud.asked[0]
-        told = await history_messages(world)
+        assert notice.status.reschedule.to == cloud.requested_times[0]
+        messages = await history_messages(world)
         assert (
             "asking ticket to move it to 2026-01-06 17:00 UTC, "
             "since 2026-01-06 09:00 UTC is outside all maintenance windows"
-        ) in told
-        assert told[-1] in (
+        ) in messages
+        assert messages[-1] in (
             "ticket agreed to begin at 2026-01-06 17:00 UTC",
             "ticket moved the maintenance to 2026-01-06 17:00 UTC",
         )
 
 
-async def test_a_no_is_believed_and_told_in_the_words_of_the_cloud(clock: Clock) -> None:
+async def test_refused_reschedule_is_final_and_reported_with_the_message_of_the_cloud(clock: Clock) -> None:
     async with a_cloud(clock) as (world, cloud):
         cloud.answers = [RescheduleRefused("hardware is about to fail")]
         found = await rescheduled(world)
         assert (found.status, found.reason) == ("False", "Refused")
         assert found.message.endswith("does not move it to 2026-01-06 17:00 UTC: hardware is about to fail")
         await clock.sleep(DAY)
-        assert len(cloud.asked) == 1
+        assert len(cloud.requested_times) == 1
 
 
-async def test_a_cloud_that_says_nothing_is_asked_again_for_the_same_until_it_is_too_late(clock: Clock) -> None:
+async def test_unanswered_reschedule_is_retried_with_the_same_time_until_it_is_too_late(clock: Clock) -> None:
     async with a_cloud(clock) as (world, cloud):
         cloud.answers = [CloudError("no answer", doing="moving") for _ in range(1000)]
         assert (await rescheduled(world)).status == "Unknown"
         await clock.sleep(DAY)
         found = await rescheduled(world)
         assert (found.status, found.reason) == ("False", "NoAnswer")
-        assert 50 < len(cloud.asked) < 300
-        assert len(set(cloud.asked)) == 1
+        assert 50 < len(cloud.requested_times) < 300
+        assert len(set(cloud.requested_times)) == 1
 
 
-async def test_what_the_cloud_plans_anew_is_another_question_but_not_for_ever(clock: Clock) -> None:
+async def test_start_changed_by_the_cloud_is_rescheduled_a_limited_number_of_times(clock: Clock) -> None:
     async with a_cloud(clock) as (world, cloud):
         await rescheduled(world)
         world.calendar = lambda _, notice: (notice.spec.start or clock.now()) + HOUR
@@ -142,11 +142,11 @@ async def test_what_the_cloud_plans_anew_is_another_question_but_not_for_ever(cl
             planned = clock.now().replace(microsecond=0) + days * DAY
             await world.patch_notice(start=planned, end=planned + HOUR)
             await clock.sleep(5 * MINUTE)
-        assert len(cloud.asked) == 5
+        assert len(cloud.requested_times) == 5
 
 
 @pytest.mark.parametrize("spec", [{"reschedulable": False}, {"stage": "Started"}, {"source": "mail"}])
-async def test_what_cannot_be_moved_is_not_asked_for(
+async def test_notice_that_cannot_be_rescheduled_is_not_requested(
     clock: Clock, spec: dict[str, Any], caplog: pytest.LogCaptureFixture
 ) -> None:
     async with a_notice_cluster(clock) as world:
@@ -154,12 +154,12 @@ async def test_what_cannot_be_moved_is_not_asked_for(
         world.calendar = lambda _, notice: (notice.spec.start or clock.now()) + HOUR
         await world.announce(start=DAY, **{"reschedulable": True, **spec})
         await clock.sleep(2 * DAY)
-        assert cloud.asked == []
+        assert cloud.requested_times == []
         assert (await world.notice()).status.reschedule is None
         assert [item.getMessage() for item in caplog.records if item.levelname in ("WARNING", "ERROR")] == []
 
 
-async def test_what_suits_or_what_nobody_minds_is_not_asked_for(clock: Clock) -> None:
+async def test_suitable_start_is_not_rescheduled(clock: Clock) -> None:
     async with a_notice_cluster(clock) as world:
         cloud = world.reschedulable_sources["ticket"] = Cloud(world)
         world.calendar = lambda _, notice: notice.spec.start
@@ -167,30 +167,30 @@ async def test_what_suits_or_what_nobody_minds_is_not_asked_for(clock: Clock) ->
         await clock.sleep(HOUR)
         world.calendar = lambda *_: None
         await clock.sleep(2 * DAY)
-        assert cloud.asked == []
+        assert cloud.requested_times == []
 
 
-async def test_a_calendar_that_changes_is_noticed(clock: Clock) -> None:
+async def test_calendar_change_triggers_a_reschedule(clock: Clock) -> None:
     async with a_notice_cluster(clock) as world:
         cloud = world.reschedulable_sources["ticket"] = Cloud(world)
         await world.announce(start=DAY, reschedulable=True)
         await clock.sleep(HOUR)
         world.calendar = lambda _, notice: (notice.spec.start or clock.now()) + HOUR
         await clock.sleep(11 * MINUTE)
-        assert len(cloud.asked) == 1
+        assert len(cloud.requested_times) == 1
 
 
-async def test_two_who_both_believe_they_lead_ask_for_the_same_time(clock: Clock) -> None:
+async def test_two_leaders_request_the_same_time(clock: Clock) -> None:
     async with a_cloud(clock) as (world, cloud):
         world.start()
         await clock.sleep(HOUR)
-        assert len(set(cloud.asked)) == 1
-        told = await history_messages(world)
-        assert len([item for item in told if item.startswith("asking")]) == 1
+        assert len(set(cloud.requested_times)) == 1
+        messages = await history_messages(world)
+        assert len([item for item in messages if item.startswith("asking")]) == 1
         assert (await rescheduled(world)).reason == "Accepted"
 
 
-def play(crash_at: int | None, *, moves: bool) -> tuple[set[datetime], str, int, list[str]]:
+def run_story(crash_at: int | None, *, moves: bool) -> tuple[set[datetime], str, int, list[str]]:
     """Return what was asked for, the answer, how often asking is in the history, and all steps."""
 
     async def story() -> tuple[set[datetime], str, int, list[str]]:
@@ -199,22 +199,22 @@ def play(crash_at: int | None, *, moves: bool) -> tuple[set[datetime], str, int,
             cloud.moves = moves
             world.calendar = _unstable_calendar(clock.now().replace(microsecond=0) + DAY)
             await clock.sleep(HOUR)
-            asked = [item for item in await history_messages(world) if item.startswith("asking")]
-            return set(cloud.asked), (await rescheduled(world)).reason, len(asked), world.steps
+            requests = [item for item in await history_messages(world) if item.startswith("asking")]
+            return set(cloud.requested_times), (await rescheduled(world)).reason, len(requests), world.steps
 
     return run_virtual(story())
 
 
 @pytest.mark.parametrize("moves", [True, False])
-def test_wherever_it_is_killed_it_asks_for_one_time_and_knows_the_answer(*, moves: bool) -> None:
-    _, _, _, steps = play(None, moves=moves)
+def test_reschedule_requests_one_time_after_a_crash_at_any_step(*, moves: bool) -> None:
+    _, _, _, steps = run_story(None, moves=moves)
     assert len(steps) > 8
     for number in range(1, len(steps) + 1):
-        asked, reason, count, taken = play(number, moves=moves)
-        assert (len(asked), reason, count) == (1, "Accepted", 1), taken[number - 1]
+        requested, reason, count, taken = run_story(number, moves=moves)
+        assert (len(requested), reason, count) == (1, "Accepted", 1), taken[number - 1]
 
 
-# With the stand-ins of clouds
+# With simulated clouds
 
 
 @asynccontextmanager
@@ -231,12 +231,12 @@ async def a_source(
         await asyncio.wait(tasks)
 
 
-async def the_only(world: NoticeCluster) -> MaintenanceNotice:
+async def only_notice(world: NoticeCluster) -> MaintenanceNotice:
     (found,) = (await world.client.list(MAINTENANCE_NOTICES)).items
     return found
 
 
-async def test_oci_moves_its_maintenance_into_the_window(clock: Clock) -> None:
+async def test_oci_reschedules_its_maintenance_into_the_window(clock: Clock) -> None:
     async with a_notice_cluster(clock, nodes=()) as world:
         cloud = OciCloud(clock)
         machine = cloud.launch("n1")
@@ -247,14 +247,14 @@ async def test_oci_moves_its_maintenance_into_the_window(clock: Clock) -> None:
         async with a_source(world, source):
             event = cloud.schedule(machine, start=planned, hard_due_date=planned + 7 * DAY)
             await clock.sleep(10 * MINUTE)
-            notice = await the_only(world)
+            notice = await only_notice(world)
             assert cloud.compute_service.events[event]["timeWindowStart"].startswith("2026-01-06T17:00:00")
             assert notice.spec.start == planned + BY
             assert (await rescheduled(world, notice.name)).reason == "Accepted"
             assert (await world.node_condition("MaintenancePlanned"))[2].endswith("not before 2026-01-06 17:00 UTC")
 
 
-async def test_aws_moves_its_event_into_the_window_though_it_did_not_answer_at_first(clock: Clock) -> None:
+async def test_aws_reschedules_its_event_into_the_window_after_failed_requests(clock: Clock) -> None:
     async with a_notice_cluster(clock, nodes=()) as world:
         cloud = AwsCloud(clock)
         machine = cloud.launch()
@@ -269,12 +269,12 @@ async def test_aws_moves_its_event_into_the_window_though_it_did_not_answer_at_f
         async with a_source(world, source, nodes.run()):
             cloud.schedule(machine, start=planned, deadline=planned + 7 * DAY)
             await clock.sleep(30 * MINUTE)
-            notice = await the_only(world)
+            notice = await only_notice(world)
             assert notice.spec.start == planned + BY
             assert (await rescheduled(world, notice.name)).reason == "Accepted"
 
 
-async def test_a_no_of_aws_is_in_the_notice(clock: Clock) -> None:
+async def test_refusal_of_aws_is_reported_in_the_notice(clock: Clock) -> None:
     async with a_notice_cluster(clock, nodes=()) as world:
         cloud = AwsCloud(clock)
         machine = cloud.launch()
@@ -288,13 +288,13 @@ async def test_a_no_of_aws_is_in_the_notice(clock: Clock) -> None:
         async with a_source(world, source, nodes.run()):
             cloud.schedule(machine, start=planned, deadline=planned + 7 * DAY)
             await clock.sleep(30 * MINUTE)
-            notice = await the_only(world)
+            notice = await only_notice(world)
             found = await rescheduled(world, notice.name)
             assert (found.status, found.reason) == ("False", "Refused")
             assert "does not move it beyond its deadline" in found.message
             assert UPDATE not in cloud.faults.calls
 
 
-def test_the_sources_of_both_clouds_are_movers() -> None:
+def test_oci_and_aws_sources_are_reschedulable() -> None:
     assert isinstance(object.__new__(OciEventSource), ReschedulableSource)
     assert isinstance(object.__new__(AwsEventSource), ReschedulableSource)

@@ -54,7 +54,7 @@ UNCOVERED = (
 
 @cache
 def docstrings() -> str:
-    """Return what all tests say about themselves, a line each."""
+    """Return the docstrings of all tests, one per line."""
     found = []
     for file in sorted(TESTS.rglob("test_*.py")):
         tree = ast.parse(file.read_text())
@@ -66,15 +66,15 @@ def docstrings() -> str:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_a_case_is_tested(case: str) -> None:
+def test_acceptance_case_is_tested(case: str) -> None:
     assert case in set(_CASE.findall(docstrings())), f"no test has {case} in its docstring"
 
 
 @pytest.mark.parametrize("case", UNCOVERED)
-def test_what_nobody_tested_before_is_tested(case: str) -> None:
-    said = [item for item in docstrings().splitlines() if "12.9:" in item]
-    assert any(case in item for item in said), f"no test says `12.9: {case}`"
+def test_previously_uncovered_case_is_tested(case: str) -> None:
+    uncovered_lines = [item for item in docstrings().splitlines() if "12.9:" in item]
+    assert any(case in item for item in uncovered_lines), f"no test says `12.9: {case}`"
 
 
-def test_no_test_names_a_case_that_there_is_not() -> None:
+def test_tests_name_only_existing_cases() -> None:
     assert set(_CASE.findall(docstrings())) <= set(CASES)

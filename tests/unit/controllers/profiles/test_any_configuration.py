@@ -1,4 +1,4 @@
-"""Any configuration that loads gives steps for any node: none raises, and some rules hold of all of them."""
+"""Decisions for any valid configuration and any node: none raises, and all satisfy some invariants."""
 
 import json
 import math
@@ -128,7 +128,7 @@ profiles = st.tuples(
 
 @st.composite
 def configurations(draw: st.DrawFn) -> Configuration | None:
-    """Return a configuration, if what was drawn makes sense."""
+    """Return a configuration, if the drawn one is valid."""
     file = {
         "intervals": {"requeue": draw(st.sampled_from(("30s", "10m")))},
         "instances": {
@@ -157,7 +157,7 @@ instants = st.sampled_from(
 
 @st.composite
 def annotations(draw: st.DrawFn) -> str:
-    """Return data as anybody may have written it, as long as it can be read."""
+    """Return any valid data annotation."""
     entries = st.fixed_dictionaries(
         {},
         optional={
@@ -183,7 +183,7 @@ conditions = st.fixed_dictionaries(
 
 @st.composite
 def nodes(draw: st.DrawFn, name: str) -> Any:
-    """Return a node as anybody may have made it: with any labels and annotations, or without what most nodes have."""
+    """Return a node with any labels and annotations, or without usual fields."""
     label = draw(st.sampled_from(("os", "os--gpu", "gpu--os", None, "", "gpu--nobody--os--os", "--", "default--os")))
     known = {} if label is None else {PROFILE_LABEL: label}
     node = a_node(name).annotated({**draw(st.dictionaries(keys | st.text(max_size=8), texts, max_size=3))})
@@ -211,7 +211,7 @@ def _data_of(node: Any) -> str | None:
 
 @st.composite
 def clusters(draw: st.DrawFn) -> FakeClusterView:
-    """Return a cluster of two nodes, with what else checks look at."""
+    """Return a cluster of two nodes with all objects that checks use."""
     raws = [draw(nodes("n1")), draw(nodes("n2"))]
     entries = {raw_node["metadata"]["name"]: data_annotation.statuses_of(_data_of(raw_node)) for raw_node in raws}
     spec: dict[str, Any] = {}
@@ -237,12 +237,12 @@ def _vector(value: float) -> QueryResult:
 
 
 class AnsweringCluster(FakeClusterView):
-    """A cluster in which all questions have the same answer."""
+    """A cluster view in which all queries have the same result."""
 
     given: QueryResult | None = None
 
     def query_result(self, query: ExternalQuery) -> QueryResult | None:
-        """Answer."""
+        """Return the configured response."""
         if isinstance(query, CalendarFileQuery) and self.given is not None:
             return QueryResult(NOW, problem="there is no such file")
         is_number = isinstance(query, PoolSizesQuery)
@@ -256,7 +256,11 @@ drains = st.dictionaries(
 
 
 def decisions(
-    configuration: Configuration, node: Node, cluster: FakeClusterView, now: datetime, seen: dict[str, DrainStatus]
+    configuration: Configuration,
+    node: Node,
+    cluster: FakeClusterView,
+    now: datetime,
+    drain_statuses: dict[str, DrainStatus],
 ) -> Decision:
     text = node.metadata.annotations.get(DATA_ANNOTATION)
     observation = Observation(
@@ -264,7 +268,7 @@ def decisions(
         statuses=data_annotation.statuses_of(text),
         last_sent=data_annotation.last_sent_of(text),
         pending=read_pending(node),
-        drains=seen,
+        drains=drain_statuses,
         cluster=cluster,
         requeue=configuration.requeue,
         now=now,
@@ -278,13 +282,13 @@ def texts_of(result: Decision) -> list[str]:
     return [*errors, *(report.error for report in result.reports)]
 
 
-clocks = (datetime(1970, 1, 1, tzinfo=UTC), datetime(9990, 12, 31, 23, 59, tzinfo=UTC))  # that anybody may have
+clocks = (datetime(1970, 1, 1, tzinfo=UTC), datetime(9990, 12, 31, 23, 59, tzinfo=UTC))  # of any machine
 moments = st.sampled_from((NOW, *clocks, datetime(2024, 2, 29, tzinfo=UTC))) | st.datetimes(
     *(it.replace(tzinfo=None) for it in clocks), timezones=st.just(UTC)
 )
 
 
-def test_all_plugins_that_there_are_take_part() -> None:
+def test_generators_cover_all_builtin_plugins() -> None:
     known = registries()
     assert (set(CHECKS), set(TRIGGERS), set(SCHEDULES)) == tuple(
         {kind for kind, plugin in kinds.items() if plugin.__module__.startswith("haulout.")}
@@ -296,20 +300,21 @@ observations = st.lists(st.tuples(clusters(), drains, moments), min_size=4, max_
 
 
 @settings(max_examples=40)
-@given(configuration=configurations(), looks=observations)
-def test_no_step_raises_and_what_it_writes_can_be_read(
-    configuration: Configuration | None, looks: list[tuple[FakeClusterView, dict[str, DrainStatus], datetime]]
+@given(configuration=configurations(), drawn_observations=observations)
+def test_decision_never_raises_and_its_output_can_be_parsed(
+    configuration: Configuration | None,
+    drawn_observations: list[tuple[FakeClusterView, dict[str, DrainStatus], datetime]],
 ) -> None:
     if configuration is None:
         return
-    for cluster, seen, now in looks:
-        goes_through(configuration, cluster, seen, now)
+    for cluster, drain_statuses, now in drawn_observations:
+        check_steps(configuration, cluster, drain_statuses, now)
 
 
-def goes_through(
-    configuration: Configuration, cluster: FakeClusterView, seen: dict[str, DrainStatus], now: datetime
+def check_steps(
+    configuration: Configuration, cluster: FakeClusterView, drain_statuses: dict[str, DrainStatus], now: datetime
 ) -> None:
-    """Take some steps, and look at what each of them says."""
+    """Make some decisions, and check the invariants of each."""
     node = cluster.node("n1")
     for _ in range(4):
         before = {
@@ -317,11 +322,11 @@ def goes_through(
             for name, item in data_annotation.statuses_of(node.metadata.annotations.get(DATA_ANNOTATION)).items()
             if item.current == State.IN_MAINTENANCE
         }
-        result = decisions(configuration, node, cluster, now, seen)
+        result = decisions(configuration, node, cluster, now, drain_statuses)
         assert not [item for item in texts_of(result) if "the plugin" in item], "a plugin broke"
         assert result.requeue_at is None or result.requeue_at > now
         maintained = {item.name for item in result.reports if item.next == State.IN_MAINTENANCE}
-        assert len(maintained) <= max(1, len(before & maintained)), "one more came into maintenance"
+        assert len(maintained) <= max(1, len(before & maintained)), "a second profile entered maintenance"
         text = data_annotation.updated(
             node.metadata.annotations.get(DATA_ANNOTATION), result.statuses, result.last_sent
         )

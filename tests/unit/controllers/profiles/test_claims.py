@@ -1,4 +1,4 @@
-"""Limits on nodes in maintenance hold whatever fails: old copies, slow writers, several who believe that they lead."""
+"""Limits of nodes in maintenance hold with stale caches, slow writers and several leaders."""
 
 from collections import Counter
 from random import Random
@@ -25,12 +25,12 @@ IN_ALL, IN_ZONE = 3, 1
 
 
 class Operator:
-    """One process: what it sees may be old, and it can be slow."""
+    """An operator process with a cache that is refreshed explicitly and delayed writes."""
 
     def __init__(self, api: ApiServer, clock: Clock, name: str) -> None:
         self.client = Client(api.transport(name), clock=clock, random=Random(name))
         self.nodes = NodeIndex(lambda _: {}, on_change=lambda *_: None)
-        self.performer = Executor(
+        self.executor = Executor(
             self.client,
             self.nodes,
             namespace="haulout",
@@ -38,25 +38,25 @@ class Operator:
             requeue=lambda _: None,
             waiting_list=WaitingList(),
         )
-        self.allowed: list[Node] = []  # those with a slot, to be written some time
+        self.allowed: list[Node] = []  # nodes with a slot that are not patched yet
 
     async def refresh(self) -> None:
-        """See the cluster as it is."""
+        """Refresh the cache."""
         for node in (await self.client.list(NODES)).items:
             self.nodes.on_watch_event(None, node)
 
     async def take(self, name: str, *claims: Claim) -> str:
-        """Ask for leave for a node, as it is known; return why not."""
+        """Claim slots for a cached node; return the reason of a refusal."""
         observed = self.nodes.get(name)
         assert observed is not None
         wanted = claims or tuple(claims_of(observed.node))
-        refusal = (await self.performer.take_claims([(PROFILE, claim) for claim in wanted], observed.node)).get(PROFILE)
+        refusal = (await self.executor.take_claims([(PROFILE, claim) for claim in wanted], observed.node)).get(PROFILE)
         if refusal is None:
             self.allowed.append(observed.node)
         return "" if refusal is None else refusal.reason
 
     async def write(self, node: Node) -> None:
-        """Write what was allowed, if the node is still as it was."""
+        """Patch a node with a slot, if it has not changed."""
         self.allowed.remove(node)
         basis = {"uid": node.uid, "resourceVersion": node.resource_version}
         change = merge_patch({"metadata": basis | {"labels": {STATE_LABEL: State.IN_MAINTENANCE}}})
@@ -95,7 +95,7 @@ async def operators(api: ApiServer, clock: Clock, count: int = 2) -> list[Operat
     return made
 
 
-async def test_one_who_does_not_see_the_other_is_refused(clock: Clock) -> None:
+async def test_operator_with_a_stale_cache_is_refused_by_the_slot_ledger(clock: Clock) -> None:
     api = await a_cluster(clock, "a1", "a2", "b1")
     one, other = await operators(api, clock)
     assert not await one.take("a1")
@@ -106,8 +106,8 @@ async def test_one_who_does_not_see_the_other_is_refused(clock: Clock) -> None:
     assert not await other.take("b1")
 
 
-async def test_a_slot_whose_owner_may_still_write_is_not_dropped(clock: Clock) -> None:
-    """The owner is slow, not dead: the node looks untouched, and will not be in a moment."""
+async def test_slot_whose_owner_may_still_write_is_kept(clock: Clock) -> None:
+    """The owner is slow, not dead: it may still patch the node."""
     api = await a_cluster(clock, "a1", "a2")
     one, other = await operators(api, clock)
     assert not await one.take("a1")
@@ -116,7 +116,7 @@ async def test_a_slot_whose_owner_may_still_write_is_not_dropped(clock: Clock) -
     assert down(api) == ["a1"]
 
 
-async def test_a_slot_whose_owner_can_no_longer_write_is_free(clock: Clock) -> None:
+async def test_slot_whose_owner_can_no_longer_write_is_free(clock: Clock) -> None:
     api = await a_cluster(clock, "a1", "a2")
     one, other = await operators(api, clock)
     assert not await one.take("a1")
@@ -127,8 +127,8 @@ async def test_a_slot_whose_owner_can_no_longer_write_is_free(clock: Clock) -> N
     assert down(api) == ["a2"]
 
 
-async def test_limits_over_other_nodes_count_the_same_slots(clock: Clock) -> None:
-    """One profile has a limit for each zone, another for the whole cluster; neither sees the other's nodes."""
+async def test_limits_over_different_nodes_count_the_same_slots(clock: Clock) -> None:
+    """One profile has a limit per zone, another for the whole cluster; neither has the other's nodes in its cache."""
     api = await a_cluster(clock, "a1", "b1", "c1")
     one, other = await operators(api, clock)
     in_zone = SlotClaim(limit=1, scope=NodeScope(labels=((ZONE, "a"),)))
@@ -138,7 +138,7 @@ async def test_limits_over_other_nodes_count_the_same_slots(clock: Clock) -> Non
     assert await other.take("b1", in_all) == "no slot for another node in maintenance: at most 1 in the whole cluster"
 
 
-async def test_a_node_that_is_gone_takes_no_room(clock: Clock) -> None:
+async def test_slot_of_a_deleted_node_is_free(clock: Clock) -> None:
     api = await a_cluster(clock, "a1", "a2")
     one, other = await operators(api, clock)
     assert not await one.take("a1")
@@ -146,7 +146,7 @@ async def test_a_node_that_is_gone_takes_no_room(clock: Clock) -> None:
     assert not await other.take("a2")
 
 
-async def test_a_node_does_not_stand_in_its_own_way(clock: Clock) -> None:
+async def test_own_slot_does_not_block_the_node(clock: Clock) -> None:
     api = await a_cluster(clock, "a1")
     (one,) = await operators(api, clock, 1)
     for _ in range(2):
@@ -155,15 +155,15 @@ async def test_a_node_does_not_stand_in_its_own_way(clock: Clock) -> None:
         await one.refresh()
 
 
-async def test_a_lease_is_not_taken_when_there_is_no_room(clock: Clock) -> None:
+async def test_lease_is_not_acquired_without_a_free_slot(clock: Clock) -> None:
     api = await a_cluster(clock, "a1", "a2")
     one, other = await operators(api, clock)
     lease = LeaseClaim(
         namespace="haulout", name="s-0", resource_version="", holder="a2", duration=MINUTE, transitions=0
     )
     assert not await one.take("a1")
-    room = SlotClaim(limit=1, scope=NodeScope())
-    assert (await other.take("a2", lease, room)).startswith("no slot")
+    slot_claim = SlotClaim(limit=1, scope=NodeScope())
+    assert (await other.take("a2", lease, slot_claim)).startswith("no slot")
     assert not api.has("leases", "s-0", "haulout")
     assert not await other.take("a2", lease)
     assert await other.take("a1", lease) == "Lease haulout/s-0 was taken for another node"
@@ -171,14 +171,14 @@ async def test_a_lease_is_not_taken_when_there_is_no_room(clock: Clock) -> None:
 
 @pytest.mark.parametrize("seed", range(25))
 async def test_no_limit_is_exceeded_at_any_time(clock: Clock, seed: int) -> None:
-    """Three operators decide on what they saw some time ago, write late or never; nodes change and leave."""
+    """Three operators decide on stale caches and write late or never; nodes change and are released."""
     random = Random(seed)
     names = [f"{zone}{number}" for zone in "abcde" for number in (1, 2)]
     api = await a_cluster(clock, *names)
-    crew = await operators(api, clock, 3)
+    all_operators = await operators(api, clock, 3)
     entered = 0
     for _ in range(120):
-        operator, name = random.choice(crew), random.choice(names)
+        operator, name = random.choice(all_operators), random.choice(names)
         match random.randrange(7):
             case 0:
                 await operator.refresh()

@@ -1,4 +1,4 @@
-"""What the pages about profiles and notices show is true."""
+"""The examples of the pages about profiles and notices are valid."""
 
 from pathlib import Path
 
@@ -13,7 +13,7 @@ PAGE = (FOLDER / "profiles.md").read_text()
 NOTICES = (FOLDER / "notices.md").read_text()
 
 
-def test_the_example_can_be_used_and_nothing_about_it_is_doubtful() -> None:
+def test_documented_profile_loads_without_warnings() -> None:
     text = PAGE.split("```yaml\n")[1].split("```")[0]
     found = dry_run(text.encode(), registries(), {}, file="profiles.md")
     assert [str(item) for item in (*found.errors, *found.warnings)] == []
@@ -21,11 +21,11 @@ def test_the_example_can_be_used_and_nothing_about_it_is_doubtful() -> None:
     assert reachable_states(found.loaded.configuration.profiles["os"]) == set(State)
 
 
-def test_the_default_is_shown_as_it_is() -> None:
+def test_documented_default_profile_is_the_actual_one() -> None:
     assert NOTICES.split("```yaml\n")[1].split("```")[0] == default_profile.text()
 
 
-def test_a_file_in_which_nothing_is_done_can_be_used() -> None:
+def test_documented_file_without_actions_loads() -> None:
     text = NOTICES.split("```yaml\n")[2].split("```")[0]
     found = dry_run(text.encode(), registries(), {}, file="notices.md")
     assert found.errors == ()

@@ -1,4 +1,4 @@
-"""The controller in a cluster leads nodes through their profiles: the acceptance cases, and with how few writes."""
+"""The profiles controller in a cluster: acceptance cases and number of writes."""
 
 import asyncio
 import json
@@ -141,7 +141,11 @@ def on(*profiles: str, **more: str) -> dict[str, str | None]:
 
 @asynccontextmanager
 async def a_still_cluster(
-    clock: Clock, *nodes: str, phone: NotificationLog | None = None, most: int | None = None, seen: Any = None
+    clock: Clock,
+    *nodes: str,
+    notification_log: NotificationLog | None = None,
+    most: int | None = None,
+    on_started: Any = None,
 ) -> AsyncIterator[SandboxCluster]:
     """Run a cluster of nodes without kubelets: time passes in it without a heartbeat."""
     plan = (
@@ -152,7 +156,7 @@ async def a_still_cluster(
     async with plan.on_the_sandbox() as cluster:
         for name in nodes or ("n1",):
             cluster.api.put(a_node(name))
-        cluster.run(profiles_controller(SUITE, phone, on_started=seen or (lambda _: None)))
+        cluster.run(profiles_controller(SUITE, notification_log, on_started=on_started or (lambda _: None)))
         for name in nodes or ("n1",):
             await cluster.eventually(partial(state, cluster, name), becomes=OPERATIONAL)
         yield cluster
@@ -167,14 +171,14 @@ def patches(cluster: SandboxCluster, *, since: int = 0) -> Counter[str]:
 # Acceptance cases of the suite of the SAP maintenance-controller
 
 
-async def test_a_node_without_labels_is_operational_and_its_data_is_json(clock: Clock) -> None:
+async def test_node_without_labels_is_operational_and_its_data_is_json(clock: Clock) -> None:
     """C01, C02."""
     async with a_still_cluster(clock) as cluster:
         assert state(cluster, "n1") == OPERATIONAL
         assert states(cluster, "n1") == {"default": OPERATIONAL}
 
 
-async def test_a_profile_moves_its_node_runs_its_trigger_and_tells(clock: Clock) -> None:
+async def test_profile_changes_the_state_runs_its_trigger_and_records_an_event(clock: Clock) -> None:
     """C03."""
     async with a_still_cluster(clock) as cluster:
         await set_labels(cluster, "n1", on("test"))
@@ -184,7 +188,7 @@ async def test_a_profile_moves_its_node_runs_its_trigger_and_tells(clock: Clock)
 
 
 @pytest.mark.parametrize("more", [{}, {"cloud.sap/maintenance-log-details": "true"}])
-async def test_of_two_profiles_one_is_in_maintenance(clock: Clock, more: dict[str, str]) -> None:
+async def test_only_one_of_two_profiles_enters_maintenance(clock: Clock, more: dict[str, str]) -> None:
     """C04, C05."""
     async with a_still_cluster(clock) as cluster:
         await set_labels(cluster, "n1", on("block", "multi", **more))
@@ -195,14 +199,14 @@ async def test_of_two_profiles_one_is_in_maintenance(clock: Clock, more: dict[st
 
 
 @pytest.mark.parametrize("profiles", [("does-not-exist", "test"), ("test", "otherprofile1", "otherprofile2")])
-async def test_profiles_that_nobody_knows_leave_no_data(clock: Clock, profiles: tuple[str, ...]) -> None:
+async def test_unknown_profiles_leave_no_data(clock: Clock, profiles: tuple[str, ...]) -> None:
     """C06, C08."""
     async with a_still_cluster(clock) as cluster:
         await set_labels(cluster, "n1", on(*profiles))
         await cluster.eventually(lambda: states(cluster, "n1"), becomes={"test": REQUIRED})
 
 
-async def test_at_no_revision_two_profiles_are_in_maintenance(clock: Clock) -> None:
+async def test_two_profiles_are_never_in_maintenance_at_the_same_revision(clock: Clock) -> None:
     """C07."""
     async with a_still_cluster(clock) as cluster:
         await set_labels(cluster, "n1", on("multi", "to-maintenance"))
@@ -216,7 +220,7 @@ async def test_at_no_revision_two_profiles_are_in_maintenance(clock: Clock) -> N
         assert states(cluster, "n1") == {"multi": MAINTAINED, "to-maintenance": OPERATIONAL}
 
 
-async def test_a_limit_keeps_a_node_out_until_another_has_left(clock: Clock) -> None:
+async def test_max_maintenance_holds_a_node_until_another_has_left(clock: Clock) -> None:
     """C10, C11: also if that one leaves because it is given another profile."""
     async with a_still_cluster(clock, "n1", "n2", "n3", most=1) as cluster:
         await set_labels(cluster, "n1", on("roomy"))
@@ -235,7 +239,7 @@ async def test_a_limit_keeps_a_node_out_until_another_has_left(clock: Clock) -> 
         await cluster.eventually(lambda: state(cluster, external), becomes=MAINTAINED)
 
 
-async def test_a_stagger_lets_one_through_at_a_time(clock: Clock) -> None:
+async def test_stagger_allows_one_node_at_a_time(clock: Clock) -> None:
     """C12, C13, C15."""
     async with a_still_cluster(clock, "n1", "n2") as cluster:
         await set_labels(cluster, "n1", on("turn"))
@@ -253,7 +257,7 @@ async def test_a_stagger_lets_one_through_at_a_time(clock: Clock) -> None:
         assert (state(cluster, "n1"), state(cluster, "n2"), holder()) == (REQUIRED, REQUIRED, "n2")
 
 
-async def test_a_stagger_of_two_lets_two_through(clock: Clock) -> None:
+async def test_stagger_with_parallel_two_allows_two_nodes(clock: Clock) -> None:
     """C14."""
     async with a_still_cluster(clock, "n1", "n2", "n3") as cluster:
         for name in ("n1", "n2", "n3"):
@@ -262,15 +266,15 @@ async def test_a_stagger_of_two_lets_two_through(clock: Clock) -> None:
         assert Counter(state(cluster, item) for item in ("n1", "n2", "n3")) == {REQUIRED: 2, OPERATIONAL: 1}
 
 
-async def test_the_information_about_nodes_is_a_list_with_reasons(clock: Clock) -> None:
+async def test_node_info_is_a_list_with_reasons(clock: Clock) -> None:
     """C34."""
     controllers: list[ProfilesController] = []
-    async with a_still_cluster(clock, seen=controllers.append) as cluster:
+    async with a_still_cluster(clock, on_started=controllers.append) as cluster:
         await set_labels(cluster, "n1", {PROFILE_LABEL: "roomy"})
         await cluster.pass_time(seconds=1)
-        (told,) = as_json(controllers[0].statuses.all(), label_filter=(PROFILE_LABEL, "nothing"))
-        assert (told["node"], told["labels"]) == ("n1", {PROFILE_LABEL: "roomy"})
-        (profile,) = told["profiles"]
+        (info,) = as_json(controllers[0].statuses.all(), label_filter=(PROFILE_LABEL, "nothing"))
+        assert (info["node"], info["labels"]) == ("n1", {PROFILE_LABEL: "roomy"})
+        (profile,) = info["profiles"]
         (transition,) = profile["applied"]["transitions"]
         assert (profile["name"], profile["state"], profile["applied"]["next"]) == ("roomy", OPERATIONAL, OPERATIONAL)
         assert transition["chain"]["info"]["room"] == {
@@ -278,10 +282,10 @@ async def test_the_information_about_nodes_is_a_list_with_reasons(clock: Clock) 
             "passed": True,
             "info": {"scope": "the whole cluster", "maintained": 0, "max": 1},
         }
-        assert json.dumps(told)
+        assert json.dumps(info)
 
 
-async def test_cordoned_nodes_are_drained_and_taken_back(clock: Clock) -> None:
+async def test_node_is_cordoned_drained_and_uncordoned(clock: Clock) -> None:
     """C38, C39; the profile waits until the node is empty, in its trigger as on entering."""
     plan = a_cluster(clock).with_nodes(2).with_invariants(*invariants(own_metadata=OURS))
     slow = a_pod("shop/slow", on="n1", behaviour={"stop-seconds": "20"})
@@ -302,10 +306,10 @@ async def test_cordoned_nodes_are_drained_and_taken_back(clock: Clock) -> None:
 # Few writes
 
 
-async def test_a_round_takes_as_many_writes_as_it_has_something_to_say(clock: Clock) -> None:
+async def test_full_cycle_takes_five_node_patches(clock: Clock) -> None:
     """The reference trace: five writes to the node, three events, one message, and a short annotation."""
-    phone = NotificationLog()
-    async with a_still_cluster(clock, phone=phone) as cluster:
+    notification_log = NotificationLog()
+    async with a_still_cluster(clock, notification_log=notification_log) as cluster:
         began = cluster.revision
         await set_labels(cluster, "n1", on("trace"))
         await cluster.pass_time(seconds=10)
@@ -319,14 +323,14 @@ async def test_a_round_takes_as_many_writes_as_it_has_something_to_say(clock: Cl
         await set_annotations(cluster, "n1", done="")
         await cluster.pass_time(seconds=10)
         assert patches(cluster, since=began) == {"n1": 5}
-        assert (state(cluster, "n1"), phone.sent) == (OPERATIONAL, [("n1", "told", REQUIRED)])
+        assert (state(cluster, "n1"), notification_log.sent) == (OPERATIONAL, [("n1", "told", REQUIRED)])
         assert event_reasons(cluster, "n1") == ["ChangedMaintenanceState"] * 3
         assert len(data_annotation(cluster, "n1")) < 180
 
 
 @asynccontextmanager
 async def a_server(clock: Clock, rng: Random, *, nodes: int) -> AsyncIterator[tuple[ApiServer, Client]]:
-    """Run the operator with an API server alone, and many nodes; yield a client of a person."""
+    """Run the operator with an API server and many nodes; yield the API server and a user's client."""
     api = ApiServer(clock, namespaces=[NAMESPACE])
     for number in range(nodes):
         api.put(a_node(f"n{number}"))
@@ -339,7 +343,7 @@ async def a_server(clock: Clock, rng: Random, *, nodes: int) -> AsyncIterator[tu
         operator.cancel()
 
 
-async def test_many_nodes_at_once_take_few_writes_and_steps(
+async def test_many_nodes_take_few_writes_and_reconciles(
     clock: Clock, rng: Random, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     many = 1000
@@ -353,12 +357,12 @@ async def test_many_nodes_at_once_take_few_writes_and_steps(
         assert Counter(item["metadata"]["labels"][STATE_LABEL] for item in api.objects("nodes")) == {REQUIRED: many}
         writes = [item for item in api.history[began:] if item.username == "operator" and item.kind.plural != "events"]
         assert len(writes) <= 2.2 * many
-        assert len(steps) == 5 * many  # though the watch may tell of a write before its answer is heard
+        assert len(steps) == 5 * many  # although a watch event may precede the response to its write
 
 
-async def test_a_node_that_goes_or_is_another_while_it_is_written_is_not_lost(clock: Clock) -> None:
+async def test_node_deleted_or_recreated_during_a_write_is_reconciled(clock: Clock) -> None:
     controllers: list[ProfilesController] = []
-    async with a_still_cluster(clock, "n1", "n2", seen=controllers.append) as cluster:
+    async with a_still_cluster(clock, "n1", "n2", on_started=controllers.append) as cluster:
         (process,) = cluster.processes.values()
         for name in ("n1", "n2"):
             process.transport.faults.delay(timedelta(seconds=5), method="PATCH", path=f"/nodes/{name}")
@@ -371,7 +375,7 @@ async def test_a_node_that_goes_or_is_another_while_it_is_written_is_not_lost(cl
         await cluster.eventually(lambda: controllers[0].statuses.get("n1"), becomes=None)
 
 
-async def test_a_cordoned_node_that_is_deleted_leaves_no_copy_of_its_mark(clock: Clock) -> None:
+async def test_cordon_copy_is_deleted_with_its_node(clock: Clock) -> None:
     def copies(cluster: SandboxCluster) -> list[str]:
         found = cluster.by_key("configmaps").get(f"{NAMESPACE}/{CONFIG_MAP}", {})
         return list(found.get("data") or ())
@@ -384,7 +388,7 @@ async def test_a_cordoned_node_that_is_deleted_leaves_no_copy_of_its_mark(clock:
         await cluster.eventually(lambda: copies(cluster), becomes=[])
 
 
-async def test_the_cost_of_a_label_does_not_grow_with_the_number_of_nodes(
+async def test_number_of_reconciles_does_not_grow_with_the_number_of_nodes(
     clock: Clock, rng: Random, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     costs = []
@@ -402,7 +406,7 @@ async def test_the_cost_of_a_label_does_not_grow_with_the_number_of_nodes(
 
 
 def count_steps(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Return a list that grows with each step, by the name of its node."""
+    """Return a list to which each decision appends its node."""
     taken: list[str] = []
     step = decision.decide
 

@@ -1,4 +1,4 @@
-"""What the cookbook shows is what is played, and can be used as it is."""
+"""The cookbook shows the tested files, and they load."""
 
 import os
 import re
@@ -22,12 +22,12 @@ RECIPES = sorted(it for it in FOLDER.glob("*.yaml") if it != AGENT)
 each_recipe = pytest.mark.parametrize("file", RECIPES, ids=lambda it: it.stem)
 
 
-def test_there_are_eight() -> None:
+def test_cookbook_has_eight_recipes() -> None:
     assert len(RECIPES) == 8
 
 
 @each_recipe
-def test_a_recipe_can_be_used_and_nothing_about_it_is_doubtful(file: Path) -> None:
+def test_recipe_loads_without_warnings(file: Path) -> None:
     found = dry_run(file.read_bytes(), registries(), ENVIRON, file=file.name)
     assert [str(item) for item in (*found.errors, *found.warnings)] == []
     assert found.loaded is not None
@@ -37,14 +37,14 @@ def test_a_recipe_can_be_used_and_nothing_about_it_is_doubtful(file: Path) -> No
 
 
 @each_recipe
-def test_a_page_shows_the_file(file: Path) -> None:
+def test_cookbook_page_shows_its_file(file: Path) -> None:
     page = (DOCS / "cookbook" / f"{file.stem}.md").read_text()
     assert page.split("```yaml\n")[1].split("```")[0] == file.read_text()
     assert f"(cookbook/{file.stem}.md)" in INDEX
 
 
 @each_recipe
-def test_a_page_has_its_parts_and_names_only_what_the_file_has(file: Path) -> None:
+def test_cookbook_page_has_all_sections_and_only_keys_of_the_file(file: Path) -> None:
     page, text = (DOCS / "cookbook" / f"{file.stem}.md").read_text(), file.read_text() + AGENT.read_text()
     for part in ("**Use it if**", "## What happens", "## See it", "## Stop it, undo it", "## Pitfalls"):
         assert part in page
@@ -62,7 +62,7 @@ echo "{0} $*" >> "$LOG"
 
 @pytest.mark.skipif(not shutil.which("sh"), reason="needs a shell")
 @pytest.mark.parametrize(
-    ("sentinel", "labelled", "allowed", "deeds"),
+    ("sentinel", "labelled", "allowed", "expected_commands"),
     [
         (True, "", "", ["kubectl label node n1 --overwrite example.com/reboot-required=true"]),
         (True, "true", "", []),
@@ -72,12 +72,12 @@ echo "{0} $*" >> "$LOG"
         (True, "fails", "fails", []),
     ],
 )
-def test_the_agent_makes_a_label_of_the_file_and_reboots_only_if_it_may(
+def test_reboot_agent_labels_the_node_and_reboots_only_with_permission(
     tmp_path: Path,
     sentinel: bool,  # noqa: FBT001 - a case
     labelled: str,
     allowed: str,
-    deeds: list[str],
+    expected_commands: list[str],
 ) -> None:
     (daemon_set,) = (item for item in yaml.safe_load_all(AGENT.read_text()) if item["kind"] == "DaemonSet")
     (container,) = daemon_set["spec"]["template"]["spec"]["containers"]
@@ -85,7 +85,7 @@ def test_the_agent_makes_a_label_of_the_file_and_reboots_only_if_it_may(
     behaviours = {
         "kubectl": f'{answers}; [ "$a" != fails ] || exit 1; printf "%s" "$a"',
         "nsenter": "exit 0",
-        "sleep": 'kill "$PPID"',  # once around is enough
+        "sleep": 'kill "$PPID"',  # one iteration is enough
     }
     for name, behaviour in behaviours.items():
         program = tmp_path / name
@@ -102,4 +102,4 @@ def test_the_agent_makes_a_label_of_the_file_and_reboots_only_if_it_may(
     }
     subprocess.run(["/bin/sh", "-c", *container["args"]], env=environment, check=False, timeout=30)
     done = (tmp_path / "log").read_text().splitlines()
-    assert [item for item in done if not item.startswith(("kubectl get", "sleep"))] == deeds
+    assert [item for item in done if not item.startswith(("kubectl get", "sleep"))] == expected_commands

@@ -1,6 +1,6 @@
-"""Recipes of the cookbook whose stories take hours: what their pages promise happens, and nothing else.
+"""Recipes of the cookbook whose scenarios take hours do what their pages promise.
 
-Those that take minutes are played on a real cluster as well: see `tests/behaviour/test_cookbook.py`.
+Scenarios that take minutes also run on a real cluster: see `tests/behaviour/test_cookbook.py`.
 """
 
 import asyncio
@@ -49,15 +49,15 @@ WANTED, WORK_NOW = "example.com/maintenance", "example.com/maintenance-now"
 NOTICES = definition()
 
 
-def busy(cluster: LiveCluster) -> list[str]:
+def nodes_in_maintenance(cluster: LiveCluster) -> list[str]:
     return [name for name in cluster.by_key("nodes") if state(cluster, name) == IN_MAINTENANCE]
 
 
-def wall(instant: datetime) -> str:
+def berlin_clock_time(instant: datetime) -> str:
     return instant.astimezone(BERLIN).strftime("%H:%M")
 
 
-async def use(cluster: LiveCluster, profile: str) -> list[str]:
+async def assign_profile(cluster: LiveCluster, profile: str) -> list[str]:
     """Give the profile to all nodes."""
     nodes = list(cluster.by_key("nodes"))
     for node in nodes:
@@ -65,8 +65,8 @@ async def use(cluster: LiveCluster, profile: str) -> list[str]:
     return nodes
 
 
-def in_zones(plan: ClusterPlan, zones: str, *, of: int) -> ClusterPlan:
-    """Have zones of some machines each: `a1` and `a2` are in `eu-1a`."""
+def with_zones(plan: ClusterPlan, zones: str, *, of: int) -> ClusterPlan:
+    """Add machines per zone: `a1` and `a2` are in `eu-1a`."""
     names = [(zone, number) for zone in zones for number in range(1, of + 1)]
     machines = tuple(Machine(name=f"{zone}{number}", zone=f"eu-1{zone}") for zone, number in names)
     return replace(plan, machines=machines)
@@ -79,9 +79,9 @@ def assert_released(cluster: LiveCluster, nodes: list[str], permit: str) -> None
 # OS patching
 
 
-async def test_os_patching_works_by_night_on_one_node_of_a_zone_and_on_two_in_all() -> None:
+async def test_os_patching_runs_at_night_on_one_node_per_zone_and_two_in_total() -> None:
     file, external = recipe("os-patching"), FakeExternalClient()
-    plan = in_zones(
+    plan = with_zones(
         with_recipe_invariants(
             cluster_at(berlin_time("2026-01-05 21:50")), file, max_unavailable=2, own_metadata=[PATCH_NOW]
         ),
@@ -96,23 +96,23 @@ async def test_os_patching_works_by_night_on_one_node_of_a_zone_and_on_two_in_al
             await set_label(cluster, node, PATCHES, None)
 
         run_profiles_program(cluster, file, external)
-        nodes = await use(cluster, "os-patching")
+        nodes = await assign_profile(cluster, "os-patching")
         await set_labels(cluster, nodes, PATCHES, "pending")
         async with running_actors(worker(cluster, PATCH_NOW, patch)):
             await cluster.eventually(lambda: state(cluster, "a1"), becomes=REQUIRED)
             assert "night             timeWindow does not pass" in await explain_node(cluster, file, "a1")
             await wait_until(cluster, lambda: all_done(cluster, nodes, PATCHES), hours=5)
-        stays = maintenance_periods(cluster)
-        assert (wall(stays[0].since), len(stays), max_concurrent(stays)) == ("22:00", 4, 2)
-        assert [max_concurrent([item for item in stays if item.node.startswith(zone)]) for zone in "ab"] == [1, 1]
+        periods = maintenance_periods(cluster)
+        assert (berlin_clock_time(periods[0].since), len(periods), max_concurrent(periods)) == ("22:00", 4, 2)
+        assert [max_concurrent([item for item in periods if item.node.startswith(zone)]) for zone in "ab"] == [1, 1]
         assert_released(cluster, nodes, PATCH_NOW)
         assert cluster.ready_pod_count("shop/cart") == 6
-        told = [json.dumps(item.json) for item in external.requests]
-        assert len([item for item in told if "a1 is now in-maintenance" in item]) == 1
-        assert len([item for item in told if "a1 is now operational" in item]) == 1
+        messages = [json.dumps(item.json) for item in external.requests]
+        assert len([item for item in messages if "a1 is now in-maintenance" in item]) == 1
+        assert len([item for item in messages if "a1 is now operational" in item]) == 1
 
 
-async def test_os_patching_does_not_touch_a_node_whose_pods_may_not_leave_until_they_may() -> None:
+async def test_os_patching_does_not_patch_a_node_before_its_pods_have_left() -> None:
     file = recipe("os-patching")
     plan = with_recipe_invariants(
         cluster_at(berlin_time("2026-01-06 03:55")).with_nodes(3), file, own_metadata=[PATCH_NOW]
@@ -123,7 +123,7 @@ async def test_os_patching_does_not_touch_a_node_whose_pods_may_not_leave_until_
             await set_label(cluster, node, PATCHES, None)
 
         run_profiles_program(cluster, file)
-        nodes = await use(cluster, "os-patching")
+        nodes = await assign_profile(cluster, "os-patching")
         (held,) = {str(pod["spec"]["nodeName"]) for pod in cluster.pods_of("shop/cart")}
         await set_label(cluster, held, PATCHES, "pending")
         async with running_actors(worker(cluster, PATCH_NOW, patch)):
@@ -131,7 +131,11 @@ async def test_os_patching_does_not_touch_a_node_whose_pods_may_not_leave_until_
             await cluster.pass_time(minutes=20)
             await set_labels(cluster, nodes, PATCHES, "pending")
             await cluster.pass_time(minutes=1)
-            assert (busy(cluster), label(cluster, held, PATCH_NOW), len(drainable_pods(cluster, held))) == (
+            assert (
+                nodes_in_maintenance(cluster),
+                label(cluster, held, PATCH_NOW),
+                len(drainable_pods(cluster, held)),
+            ) == (
                 [held],
                 None,
                 1,
@@ -140,7 +144,7 @@ async def test_os_patching_does_not_touch_a_node_whose_pods_may_not_leave_until_
             await cluster.scale("shop/cart", 2)
             await wait_until(cluster, lambda: state(cluster, held) == "operational", minutes=10)
             assert len(maintenance_periods(cluster)) == 1, (
-                "the night is over: what was begun is finished, nothing is begun"
+                "after the window the running maintenance is finished and no other starts"
             )
             assert state(cluster, next(node for node in nodes if node != held)) == REQUIRED
 
@@ -149,20 +153,20 @@ async def test_os_patching_does_not_touch_a_node_whose_pods_may_not_leave_until_
 
 
 class Prometheus:
-    """Says how many alerts fire; takes all else that is sent."""
+    """A fake Prometheus that also accepts all other requests."""
 
     def __init__(self) -> None:
         self.firing = 0
 
-    def __call__(self, asked: SentRequest) -> FakeReply:
-        """Answer."""
-        if not asked.url.startswith("http://prometheus.monitoring:9090/api/v1/query"):
+    def __call__(self, request: SentRequest) -> FakeReply:
+        """Return the configured response."""
+        if not request.url.startswith("http://prometheus.monitoring:9090/api/v1/query"):
             return 200, b"ok"
         sample = {"metric": {}, "value": [0, str(self.firing)]}
         return 200, json.dumps({"status": "success", "data": {"resultType": "vector", "result": [sample]}}).encode()
 
 
-async def test_kernel_reboots_stop_at_a_node_that_does_not_come_back() -> None:
+async def test_kernel_reboots_stop_at_a_node_that_does_not_return() -> None:
     needed, permit = "example.com/reboot-required", "example.com/reboot-ok"
     file, prometheus = recipe("kernel-reboot"), Prometheus()
     external = FakeExternalClient(reply_to=prometheus)
@@ -183,17 +187,17 @@ async def test_kernel_reboots_stop_at_a_node_that_does_not_come_back() -> None:
             await set_label(cluster, node, needed, None)
 
         run_profiles_program(cluster, file, external)
-        nodes = await use(cluster, "kernel-reboot")
+        nodes = await assign_profile(cluster, "kernel-reboot")
         await set_labels(cluster, nodes, needed, "true")
         prometheus.firing = 2
         async with running_actors(worker(cluster, permit, obey)):
             await cluster.pass_time(minutes=5)
-            assert busy(cluster) == []
+            assert nodes_in_maintenance(cluster) == []
             assert "no_alert       prometheusInstant does not pass" in await explain_node(cluster, file, "n1", external)
             prometheus.firing = 0
             await wait_until(cluster, lambda: bool(lost), minutes=30)
             await cluster.pass_time(minutes=35)
-            assert busy(cluster) == lost, "nobody starts while one is away"
+            assert nodes_in_maintenance(cluster) == lost, "no node starts while one is unavailable"
             alarms = [request.json["text"] for request in external.requests if "slack" in request.url]
             assert alarms == [f"{lost[0]} has been rebooting for 30 minutes; no other node starts before it is back"]
             cluster.start_kubelet(lost[0])
@@ -206,7 +210,7 @@ async def test_kernel_reboots_stop_at_a_node_that_does_not_come_back() -> None:
 # Kubelet upgrades
 
 
-async def test_kubelet_upgrades_begin_with_one_node_and_go_on_an_hour_after_it_is_well() -> None:
+async def test_kubelet_upgrades_start_with_one_node_and_continue_an_hour_after_it_recovered() -> None:
     version, upgrade = "example.com/kubelet-version", "example.com/upgrade"
     file, slack = recipe("kubelet-upgrade"), FakeSlack()
     pools = {"web": 4, "database": 2}
@@ -222,9 +226,9 @@ async def test_kubelet_upgrades_begin_with_one_node_and_go_on_an_hour_after_it_i
             await cluster.patch("nodes", node, metadata={"labels": {version: "1.36.3", upgrade: "done"}})
 
         run_profiles_program(cluster, file, FakeExternalClient(reply_to=slack))
-        nodes = await use(cluster, "kubelet-upgrade")
+        nodes = await assign_profile(cluster, "kubelet-upgrade")
         await cluster.pass_time(minutes=5)
-        assert busy(cluster) == []
+        assert nodes_in_maintenance(cluster) == []
         await set_label(cluster, "web1", "example.com/upgrade-first", "true")
         async with running_actors(worker(cluster, upgrade, work, value="now")):
             await wait_until(cluster, lambda: state(cluster, "web2") == REQUIRED, hours=1)
@@ -233,17 +237,17 @@ async def test_kubelet_upgrades_begin_with_one_node_and_go_on_an_hour_after_it_i
             await cluster.pass_time(minutes=50)
             await set_label(cluster, "web3", "example.com/stop-upgrades", "")
             await cluster.pass_time(minutes=20)
-            assert len(maintenance_periods(cluster)) == 1, "somebody has pulled the brake"
+            assert len(maintenance_periods(cluster)) == 1, "upgrades are stopped by the label"
             assert "stopped              anyLabel passes" in await explain_node(cluster, file, "web2")
             await set_label(cluster, "web3", "example.com/stop-upgrades", None)
             await wait_until(cluster, lambda: {label(cluster, item, version) for item in nodes} == {"1.36.3"}, hours=4)
-            await wait_until(cluster, lambda: not busy(cluster), hours=1)
-        stays = maintenance_periods(cluster)
+            await wait_until(cluster, lambda: not nodes_in_maintenance(cluster), hours=1)
+        periods = maintenance_periods(cluster)
         assert first.until is not None
-        assert all(item.since - first.until > timedelta(hours=1) for item in stays[1:])
+        assert all(item.since - first.until > timedelta(hours=1) for item in periods[1:])
         for pool in pools:
-            assert max_concurrent([item for item in stays if item.node.startswith(pool)]) == 1
-        assert max_concurrent(stays) == 2
+            assert max_concurrent([item for item in periods if item.node.startswith(pool)]) == 1
+        assert max_concurrent(periods) == 2
         assert slack.titles == ["Kubelet upgrade"]
         assert_released(cluster, nodes, upgrade)
 
@@ -251,7 +255,7 @@ async def test_kubelet_upgrades_begin_with_one_node_and_go_on_an_hour_after_it_i
 # Zone by zone
 
 
-async def test_a_zone_waits_until_the_zones_before_it_are_done() -> None:
+async def test_zone_waits_until_the_zones_before_it_are_done() -> None:
     file = recipe("zone-by-zone")
     plan = with_recipe_invariants(
         cluster_at(berlin_time("2026-01-06 10:00")),
@@ -259,7 +263,7 @@ async def test_a_zone_waits_until_the_zones_before_it_are_done() -> None:
         max_unavailable=1,
         own_metadata=[WORK_NOW, "example.com/busy-zone"],
     )
-    plan = in_zones(plan, "abc", of=3).with_deployment("shop/cart", replicas=6, budget=5)
+    plan = with_zones(plan, "abc", of=3).with_deployment("shop/cart", replicas=6, budget=5)
     async with plan.running() as cluster:
         lost: list[str] = []
         found = asyncio.Event()
@@ -278,7 +282,7 @@ async def test_a_zone_waits_until_the_zones_before_it_are_done() -> None:
         async with running_actors(worker(cluster, WORK_NOW, work)):
             await wait_until(cluster, lambda: bool(lost), hours=1)
             await cluster.pass_time(minutes=15)
-            assert busy(cluster) == lost
+            assert nodes_in_maintenance(cluster) == lost
             assert "zone_a_is_busy       anyLabel passes" in await explain_node(cluster, file, "b1")
             cluster.start_kubelet(lost[0])
             found.set()
@@ -291,7 +295,7 @@ async def test_a_zone_waits_until_the_zones_before_it_are_done() -> None:
 # Business hours
 
 
-async def test_business_hours_start_a_node_every_half_an_hour_and_none_before_lunch_is_over() -> None:
+async def test_business_hours_start_a_node_every_half_hour_after_lunch() -> None:
     file, external = recipe("business-hours"), FakeExternalClient()
     plan = with_recipe_invariants(
         cluster_at(berlin_time("2026-01-06 12:50")).with_nodes(3), file, max_unavailable=2, own_metadata=[WORK_NOW]
@@ -303,12 +307,16 @@ async def test_business_hours_start_a_node_every_half_an_hour_and_none_before_lu
             await set_label(cluster, node, WANTED, None)
 
         run_profiles_program(cluster, file, external)
-        nodes = await use(cluster, "business-hours")
+        nodes = await assign_profile(cluster, "business-hours")
         await set_labels(cluster, nodes, WANTED, "wanted")
         async with running_actors(worker(cluster, WORK_NOW, work)):
             await wait_until(cluster, lambda: all_done(cluster, nodes, WANTED), hours=4)
-        assert [wall(maintenance.since) for maintenance in maintenance_periods(cluster)] == ["13:00", "13:30", "14:00"]
-        assert len(external.mails) == 3, "one for each node, on the day on which it waits"
+        assert [berlin_clock_time(maintenance.since) for maintenance in maintenance_periods(cluster)] == [
+            "13:00",
+            "13:30",
+            "14:00",
+        ]
+        assert len(external.mails) == 3, "one mail per node on the day it waits"
         assert_released(cluster, nodes, WORK_NOW)
 
 
@@ -321,38 +329,38 @@ async def test_business_hours_start_a_node_every_half_an_hour_and_none_before_lu
         ("2026-05-01 10:00", "May 1"),
     ],
 )
-async def test_business_hours_know_what_is_none(when: str, why_not: str) -> None:
+async def test_business_hours_exclude_weekends_holidays_and_freezes(when: str, why_not: str) -> None:
     file = recipe("business-hours")
     async with with_recipe_invariants(cluster_at(berlin_time(when)).with_nodes(1), file).running() as cluster:
         run_profiles_program(cluster, file)
-        await use(cluster, "business-hours")
+        await assign_profile(cluster, "business-hours")
         await set_label(cluster, "n1", WANTED, "wanted")
         await cluster.pass_time(minutes=5)
         assert state(cluster, "n1") == REQUIRED
         assert why_not in await explain_node(cluster, file, "n1")
 
 
-# An approval that never comes
+# Missing approval
 
 
-async def test_who_has_to_approve_is_reminded_and_nothing_else_happens(tmp_path: Path) -> None:
-    """Half an hour stands for the day after which the recipe reminds."""
+async def test_missing_approval_is_reminded_and_nothing_else_happens(tmp_path: Path) -> None:
+    """Half an hour stands for the reminder interval of one day."""
     file, external = tmp_path / "approval.yaml", FakeExternalClient(replies=[ExternalError("slack is away")])
     file.write_text(recipe("approval").read_text().replace("interval: 24h", "interval: 30m"))
     async with with_recipe_invariants(
         cluster_at(berlin_time("2026-01-06 10:00")).with_nodes(1), file
     ).running() as cluster:
         run_profiles_program(cluster, file, external)
-        await use(cluster, "approval")
+        await assign_profile(cluster, "approval")
         await set_label(cluster, "n1", WANTED, "wanted")
         await cluster.pass_time(minutes=35)
         assert (state(cluster, "n1"), is_cordoned(cluster, "n1")) == (REQUIRED, False)
-        asked = [request.json["text"] for request in external.requests]
+        messages = [request.json["text"] for request in external.requests]
         command = "n1 waits for approval: kubectl annotate node n1 example.com/approved-by=YOU"
-        assert asked == [command] * 3, "one that Slack refused and that came again, and a reminder"
+        assert messages == [command] * 3, "a refused message, its retry and a reminder"
 
 
-# A cloud that does not wait
+# Cloud notices
 
 
 def announced(cluster: LiveCluster, kind: str, **ahead: float) -> RawObject:
@@ -368,11 +376,11 @@ def announced(cluster: LiveCluster, kind: str, **ahead: float) -> RawObject:
     [
         pytest.param("Reboot", 4, 6, False, id="a reboot by day is not hurried by night"),
         pytest.param("Reboot", 10, 6, True, id="a reboot by night is prepared while people are there"),
-        pytest.param("Terminate", 4, 20, True, id="a machine that goes away is left a day before"),
+        pytest.param("Terminate", 4, 20, True, id="a terminated machine is drained a day before"),
         pytest.param("Freeze", 10, 0.1, False, id="a freeze of seconds is waited out"),
     ],
 )
-async def test_what_is_done_about_a_notice_depends_on_its_kind_and_on_the_hour(
+async def test_cloud_notice_drains_depending_on_kind_and_hour(
     kind: str,
     hour: int,
     ahead: float,
@@ -389,7 +397,7 @@ async def test_what_is_done_about_a_notice_depends_on_its_kind_and_on_the_hour(
         assert (state(cluster, "n1") == IN_MAINTENANCE, is_cordoned(cluster, "n1")) == (leaves, leaves)
 
 
-async def test_a_node_is_empty_in_time_even_if_a_budget_says_no() -> None:
+async def test_cloud_notice_drains_the_node_in_time_despite_a_pdb() -> None:
     file = recipe("cloud-notice")
     plan = with_recipe_invariants(cluster_at(berlin_time("2026-01-06 20:00")).with_nodes(2), file).with_crd(NOTICES)
     async with with_blocking_pods(plan, "n1").running() as cluster:

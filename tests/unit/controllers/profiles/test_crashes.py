@@ -1,6 +1,6 @@
-"""From the label to the end of its maintenance the operator is stopped at each write, befallen by faults, and replaced.
+"""The operator crashes at each write, suffers faults and is replaced during a maintenance.
 
-All comes to the same end, nobody is told twice, and at no revision more nodes are in maintenance than the file says.
+The end state is the same, no notification is sent twice, and the limit holds at every revision.
 """
 
 import asyncio
@@ -96,8 +96,8 @@ def counts(request: Request) -> bool:
     return counts_as_write(request) or (request.method != "GET" and f"/{NAMESPACE}/leases" in request.path)
 
 
-async def led_through(cluster: SandboxCluster, *nodes: str, within: timedelta = LATER) -> None:
-    """Lead nodes through their maintenance, as each of them gets there."""
+async def complete_maintenance(cluster: SandboxCluster, *nodes: str, within: timedelta = LATER) -> None:
+    """Complete the maintenance of each node, in the order in which they enter it."""
     for name in nodes:
         await set_labels(cluster, name, WANTED)
     left = set(nodes)
@@ -123,21 +123,19 @@ def is_over(cluster: SandboxCluster, name: str) -> bool:
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_whichever_write_is_the_last_its_successor_comes_to_the_same_end(way: str) -> None:
-    phones: list[NotificationLog] = []
+def test_successor_after_a_crash_at_any_write_reaches_the_same_end(way: str) -> None:
+    notification_logs: list[NotificationLog] = []
 
-    async def story(stage: CrashRun) -> None:
-        phone = NotificationLog()
-        phones.append(phone)
-        stage.operator = profiles_controller(WAYS[way], phone)
-        plan = (
-            a_cluster(stage.clock).with_nodes(2).with_delays(Delays.zero()).with_objects(a_namespace(NAMESPACE), *PODS)
-        )
+    async def story(run: CrashRun) -> None:
+        notification_log = NotificationLog()
+        notification_logs.append(notification_log)
+        run.operator = profiles_controller(WAYS[way], notification_log)
+        plan = a_cluster(run.clock).with_nodes(2).with_delays(Delays.zero()).with_objects(a_namespace(NAMESPACE), *PODS)
         async with plan.on_the_sandbox() as cluster:
-            stage.start_operator(cluster.cluster)
-            await led_through(cluster, "n1", "n2")
+            run.start_operator(cluster.cluster)
+            await complete_maintenance(cluster, "n1", "n2")
             await cluster.pass_time(minutes=3)
-            if stage.crash is None:
+            if run.crash is None:
                 assert (
                     cluster.get("configmaps", f"{NAMESPACE}/haulout-budget-nodes-in-maintenance")["data"]["slots"]
                     == "[]"
@@ -148,16 +146,16 @@ def test_whichever_write_is_the_last_its_successor_comes_to_the_same_end(way: st
         story, operator=profiles_controller(WAYS[way]), invariants=held, counts=counts, compare=_ends
     )
     assert writes >= 14
-    calm, *others = phones
-    assert Counter(calm.sent) == Counter(
+    undisturbed, *others = notification_logs
+    assert Counter(undisturbed.sent) == Counter(
         {(node, "told", item): 1 for node in ("n1", "n2") for item in (REQUIRED, MAINTAINED)}
     )
-    for phone in others:
-        assert not Counter(phone.sent) - Counter(calm.sent), "somebody was told twice"
+    for notification_log in others:
+        assert not Counter(notification_log.sent) - Counter(undisturbed.sent), "a notification was sent twice"
 
 
-class FailingPoint(CrashRun):
-    """A stage on which the operator is stopped again and again: at writes of these numbers, before or after them."""
+class RepeatedCrashRun(CrashRun):
+    """A run in which the operator crashes repeatedly: before or after the writes of these numbers."""
 
     def __init__(self, operator: Program, crashes: Mapping[int, bool], down_for: timedelta) -> None:
         super().__init__(operator, counts, restart_delay=down_for)
@@ -178,21 +176,19 @@ class FailingPoint(CrashRun):
             super().kill_operator()
 
 
-def _led(way: str, stage: CrashRun, phone: NotificationLog) -> Sequence[Write]:
-    """Lead two nodes through their maintenance on a stage; return what happened."""
+def _run_cycle(way: str, run: CrashRun, notification_log: NotificationLog) -> Sequence[Write]:
+    """Complete the maintenance of two nodes in a crash run; return the history."""
 
     async def story() -> None:
-        stage.operator = profiles_controller(WAYS[way], phone)
-        plan = (
-            a_cluster(stage.clock).with_nodes(2).with_delays(Delays.zero()).with_objects(a_namespace(NAMESPACE), *PODS)
-        )
+        run.operator = profiles_controller(WAYS[way], notification_log)
+        plan = a_cluster(run.clock).with_nodes(2).with_delays(Delays.zero()).with_objects(a_namespace(NAMESPACE), *PODS)
         async with plan.on_the_sandbox() as cluster:
-            stage.start_operator(cluster.cluster)
-            await led_through(cluster, "n1", "n2")
+            run.start_operator(cluster.cluster)
+            await complete_maintenance(cluster, "n1", "n2")
             await cluster.pass_time(minutes=3)
 
     run_virtual(story())
-    return stage.history
+    return run.history
 
 
 @settings(max_examples=8, derandomize=True)
@@ -201,49 +197,51 @@ def _led(way: str, stage: CrashRun, phone: NotificationLog) -> Sequence[Write]:
     crashes=st.dictionaries(st.integers(1, 24), st.booleans(), min_size=2, max_size=8),
     down_for=st.sampled_from([timedelta(0), timedelta(seconds=2), timedelta(seconds=40)]),
 )
-def test_any_sequence_of_crashes_comes_to_the_same_end(way: str, crashes: dict[int, bool], down_for: timedelta) -> None:
-    expected, rang = _calm(way)
-    phone = NotificationLog()
-    stage = FailingPoint(profiles_controller(WAYS[way]), crashes, down_for)
-    history = _led(way, stage, phone)
-    assert stage.crash is not None
+def test_any_sequence_of_crashes_reaches_the_same_end(way: str, crashes: dict[int, bool], down_for: timedelta) -> None:
+    expected, expected_notifications = _undisturbed_run(way)
+    notification_log = NotificationLog()
+    run = RepeatedCrashRun(profiles_controller(WAYS[way]), crashes, down_for)
+    history = _run_cycle(way, run, notification_log)
+    assert run.crash is not None
     assert _ends(history) == expected
     assert_invariants(history, *invariants(max_unavailable=1, own_metadata=OURS), PodDisruptionBudgetsRespected())
-    assert not Counter(phone.sent) - rang, "somebody was told twice"
+    assert not Counter(notification_log.sent) - expected_notifications, "a notification was sent twice"
 
 
 @cache
-def _calm(way: str) -> tuple[dict[str, Any], Counter[tuple[str, str, str]]]:
-    """Return how it ends if nobody is stopped, and what was told."""
-    phone = NotificationLog()
-    return _ends(_led(way, CrashRun(profiles_controller(WAYS[way]), counts), phone)), Counter(phone.sent)
+def _undisturbed_run(way: str) -> tuple[dict[str, Any], Counter[tuple[str, str, str]]]:
+    """Return the end state and the notifications of a run without crashes."""
+    notification_log = NotificationLog()
+    return _ends(_run_cycle(way, CrashRun(profiles_controller(WAYS[way]), counts), notification_log)), Counter(
+        notification_log.sent
+    )
 
 
 def _ends(history: Sequence[Write]) -> dict[str, Any]:
-    """Return how nodes end; a slot that nobody could give back is proved to be free by the next who needs it."""
+    """Return the end state without ConfigMaps: an unreleased slot is verified as free by the next acquirer."""
     return end_state(history, ignored={*IGNORED_KINDS, "configmaps"})
 
 
 @pytest.mark.parametrize("fault", [*faults_for_turn(0), *map(fault_mixture, range(3))], ids=str)
-async def test_nodes_come_through_any_fault(clock: Clock, fault: Fault) -> None:
-    phone = NotificationLog()
+async def test_maintenance_completes_despite_any_fault(clock: Clock, fault: Fault) -> None:
+    notification_log = NotificationLog()
     held = invariants("operator", "operator-2", "test", max_unavailable=1, own_metadata=OURS)
     plan = a_cluster(clock).with_nodes(2).with_objects(a_namespace(NAMESPACE), *PODS).with_invariants(*held)
     async with plan.on_the_sandbox() as cluster:
-        cluster.run(profiles_controller(WAYS["drain in the trigger"], phone))
+        cluster.run(profiles_controller(WAYS["drain in the trigger"], notification_log))
         async with asyncio.TaskGroup() as group:
             group.create_task(cluster.inject_fault(fault))
-            await led_through(cluster, "n1")
-        # A lease that was taken while the clock was hours ahead is in force for as long.
-        await led_through(cluster, "n2", within=timedelta(hours=4) if "clock" in fault.name else LATER)
-        assert max(Counter(phone.sent).values()) == 1
+            await complete_maintenance(cluster, "n1")
+        # A lease acquired while the clock was hours ahead is valid for hours.
+        await complete_maintenance(cluster, "n2", within=timedelta(hours=4) if "clock" in fault.name else LATER)
+        assert max(Counter(notification_log.sent).values()) == 1
 
 
-# Several that may lead
+# Several replicas
 
 
 @asynccontextmanager
-async def a_crew(clock: Clock, seed: int, *, nodes: int, most: int) -> AsyncIterator[SandboxCluster]:
+async def a_replicated_cluster(clock: Clock, seed: int, *, nodes: int, most: int) -> AsyncIterator[SandboxCluster]:
     """Run a cluster in which one of three replicas leads."""
     names = ("a", "b", "c")
     text = WAYS["drain on entering"].replace("max: 1", f"max: {most}").replace("duration: 1m", "duration: 1s")
@@ -257,11 +255,11 @@ async def a_crew(clock: Clock, seed: int, *, nodes: int, most: int) -> AsyncIter
         for number in range(nodes):
             cluster.api.put(a_node(f"n{number}"))
         for name in names:
-            cluster.run(partial(_stand, name, profiles_controller(text)), name=name)
+            cluster.run(partial(_run_leader_election, name, profiles_controller(text)), name=name)
         yield cluster
 
 
-async def _stand(name: str, operator: Program, client: Client) -> None:
+async def _run_leader_election(name: str, operator: Program, client: Client) -> None:
     async def lead(client: Client) -> None:
         await operator(client)
 
@@ -272,10 +270,10 @@ async def _stand(name: str, operator: Program, client: Client) -> None:
 
 
 @pytest.mark.parametrize("seed", range(4))
-async def test_no_limit_is_exceeded_while_replicas_fail_over_at_random(clock: Clock, seed: int) -> None:
+async def test_limit_holds_while_replicas_fail_over_at_random(clock: Clock, seed: int) -> None:
     random = Random(seed)
     nodes = [f"n{number}" for number in range(8)]
-    async with a_crew(clock, seed, nodes=len(nodes), most=2) as cluster:
+    async with a_replicated_cluster(clock, seed, nodes=len(nodes), most=2) as cluster:
         for name in nodes:
             await set_labels(cluster, name, WANTED)
         for _ in range(25):

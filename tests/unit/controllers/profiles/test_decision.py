@@ -1,4 +1,4 @@
-"""One step of a node: what is looked at in which order, what is kept when something goes wrong, and what wakes it."""
+"""The decision about a node: order of evaluation, behaviour on failures, and requeue times."""
 
 import json
 from collections.abc import Mapping
@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from haulout.budget.unavailable_nodes import is_in_profile_maintenance
-from haulout.controllers.profiles.machine.transitions import PENDING_ANNOTATION as BEGUN
+from haulout.controllers.profiles.machine.transitions import PENDING_ANNOTATION as PENDING
 from haulout.controllers.profiles.observation import Deferral, NotificationRequest, aggregate_state
 from haulout.controllers.profiles.plugin import DATA_ANNOTATION, PROFILE_LABEL, STATE_LABEL, ProfileStatus, State
 from support.fakes.cluster_view import MINUTE, NOW
@@ -71,331 +71,350 @@ def on(*profiles: str) -> dict[str, str]:
     return {PROFILE_LABEL: "--".join(profiles)}
 
 
-def a_walk(profiles: str = P, *names: str, annotations: Mapping[str, str] | None = None) -> ProfileNode:
+def a_profile_node(profiles: str = P, *names: str, annotations: Mapping[str, str] | None = None) -> ProfileNode:
     return ProfileNode(PLUGINS + profiles, labels=on(*(names or ("p",))), annotations=annotations)
 
 
-def maintained(enter: str, notify: str, way_out: str) -> str:
-    """Return how a profile goes on in maintenance."""
+def maintenance_state(enter: str, notify: str, way_out: str) -> str:
+    """Return the YAML of the state in-maintenance."""
     return f"  in-maintenance:\n    enter: {enter}\n    notify: {notify}\n    transitions: [{way_out}]\n"
 
 
 def required(name: str, *transitions: str, rest: str = "") -> str:
-    """Return a profile that is required by c1, and then has these transitions."""
+    """Return a profile that enters maintenance-required by c1 and has these transitions there."""
     listed = "".join(f"\n    - {transition}" for transition in transitions)
     start = f"- name: {name}\n  operational:\n    transitions: [{{check: c1, next: maintenance-required}}]\n"
     return f"{start}  maintenance-required:\n    transitions:{listed}\n{rest}"
 
 
-# A whole round
+# A full cycle
 
 
-def test_the_reference_trace() -> None:
-    """Section 4.10 of the contract, but without the evaluations that only write down that nothing was to be done."""
-    walk = a_walk(annotations={"c1": "yes"})
-    first = walk.reconcile()
-    assert (walk.state("p"), walk.labels[STATE_LABEL], walk.labels["t1"]) == (REQUIRED, REQUIRED, "1")
+def test_reference_trace_of_the_contract() -> None:
+    """Section 4.10 of the contract, without the evaluations that change nothing."""
+    profile_node = a_profile_node(annotations={"c1": "yes"})
+    first = profile_node.reconcile()
+    assert (profile_node.state("p"), profile_node.labels[STATE_LABEL], profile_node.labels["t1"]) == (
+        REQUIRED,
+        REQUIRED,
+        "1",
+    )
     assert first.notifications == ()
-    second = walk.reconcile()
+    second = profile_node.reconcile()
     assert second.notifications == (NotificationRequest("told", "p", REQUIRED),)
-    idle = walk.data
-    for result in walk.reconcile_times(3):
+    idle = profile_node.data
+    for result in profile_node.reconcile_times(3):
         assert result.notifications == ()
-        assert walk.data == idle
-    walk.annotate(c2="yes")
-    walk.reconcile()
-    assert (walk.state("p"), walk.labels[STATE_LABEL], walk.labels["t2"]) == (MAINTAINED, MAINTAINED, "1")
-    assert "e" not in walk.labels
-    walk.annotate(c1=None, c3="yes")
-    walk.reconcile()
-    assert (walk.labels["e"], walk.labels["t3"], walk.labels[STATE_LABEL]) == ("1", "1", OPERATIONAL)
-    walk.reconcile()
-    assert walk.states() == {"p": OPERATIONAL}
-    assert [walk.labels[item] for item in ("t1", "t2", "t3", "e")] == ["1"] * 4
+        assert profile_node.data == idle
+    profile_node.annotate(c2="yes")
+    profile_node.reconcile()
+    assert (profile_node.state("p"), profile_node.labels[STATE_LABEL], profile_node.labels["t2"]) == (
+        MAINTAINED,
+        MAINTAINED,
+        "1",
+    )
+    assert "e" not in profile_node.labels
+    profile_node.annotate(c1=None, c3="yes")
+    profile_node.reconcile()
+    assert (profile_node.labels["e"], profile_node.labels["t3"], profile_node.labels[STATE_LABEL]) == (
+        "1",
+        "1",
+        OPERATIONAL,
+    )
+    profile_node.reconcile()
+    assert profile_node.states() == {"p": OPERATIONAL}
+    assert [profile_node.labels[item] for item in ("t1", "t2", "t3", "e")] == ["1"] * 4
 
 
-def test_the_annotation_is_what_the_go_controller_writes() -> None:
-    walk = a_walk(annotations={"c1": "yes"})
-    walk.reconcile(elapsed=MINUTE)
+def test_data_annotation_equals_that_of_the_go_controller() -> None:
+    profile_node = a_profile_node(annotations={"c1": "yes"})
+    profile_node.reconcile(elapsed=MINUTE)
     at = "2024-05-01T10:01:00Z"
     entry = {"Transition": at, "Current": "maintenance-required", "Previous": "operational"}
-    assert json.loads(walk.data) == {"Profiles": {"p": entry}, "Notifications": {}}
-    walk.reconcile()
-    assert json.loads(walk.data)["Profiles"]["p"] == {**entry, "Previous": "maintenance-required"}
-    assert json.loads(walk.data)["Notifications"] == {"told": "2024-05-01T10:02:00Z"}
+    assert json.loads(profile_node.data) == {"Profiles": {"p": entry}, "Notifications": {}}
+    profile_node.reconcile()
+    assert json.loads(profile_node.data)["Profiles"]["p"] == {**entry, "Previous": "maintenance-required"}
+    assert json.loads(profile_node.data)["Notifications"] == {"told": "2024-05-01T10:02:00Z"}
 
 
-def test_previous_is_left_behind_only_where_there_is_something_to_do_on_entering() -> None:
-    """Who reads it sees no difference: with neither an enter chain nor notifications nothing hangs on it."""
-    walk = a_walk(annotations={"c1": "yes", "c2": "yes", "c3": "yes"})
-    seen = []
-    for _ in walk.reconcile_times(3):
-        entry = json.loads(walk.data)["Profiles"]["p"]
-        seen.append((entry["Current"], entry["Previous"]))
-    assert seen == [(REQUIRED, OPERATIONAL), (MAINTAINED, REQUIRED), (OPERATIONAL, OPERATIONAL)]
+def test_previous_lags_behind_only_with_an_enter_chain_or_notifications() -> None:
+    """Without an enter chain and notifications `Previous` has no effect."""
+    profile_node = a_profile_node(annotations={"c1": "yes", "c2": "yes", "c3": "yes"})
+    observed = []
+    for _ in profile_node.reconcile_times(3):
+        entry = json.loads(profile_node.data)["Profiles"]["p"]
+        observed.append((entry["Current"], entry["Previous"]))
+    assert observed == [(REQUIRED, OPERATIONAL), (MAINTAINED, REQUIRED), (OPERATIONAL, OPERATIONAL)]
 
 
 def test_nothing_is_written_while_nothing_changes() -> None:
-    walk = a_walk()
-    walk.reconcile()
-    before = walk.node
-    assert walk.reconcile().draft.node == before
-    assert walk.node == before
+    profile_node = a_profile_node()
+    profile_node.reconcile()
+    before = profile_node.node
+    assert profile_node.reconcile().draft.node == before
+    assert profile_node.node == before
 
 
-def test_changes_of_a_step_are_seen_by_later_plugins_and_profiles() -> None:
+def test_changes_of_a_step_are_visible_to_later_plugins_and_profiles() -> None:
     profiles = P + "- name: q\n  operational:\n    transitions: [{check: marked, next: maintenance-required}]\n"
-    walk = a_walk(profiles, "p", "q", annotations={"c1": "yes"})
-    walk.reconcile()
-    assert walk.states() == {"p": REQUIRED, "q": REQUIRED}
-    other = a_walk(profiles, "q", "p", annotations={"c1": "yes"})
+    profile_node = a_profile_node(profiles, "p", "q", annotations={"c1": "yes"})
+    profile_node.reconcile()
+    assert profile_node.states() == {"p": REQUIRED, "q": REQUIRED}
+    other = a_profile_node(profiles, "q", "p", annotations={"c1": "yes"})
     other.reconcile()
     assert other.states() == {"p": REQUIRED, "q": OPERATIONAL}
 
 
-def test_the_enter_chain_runs_before_the_checks_of_the_state() -> None:
+def test_enter_chain_runs_before_the_checks_of_the_state() -> None:
     rest = "  in-maintenance:\n    enter: e\n    transitions: [{check: entered, next: operational}]\n"
-    walk = a_walk(required("p", "{check: c2, next: in-maintenance}", rest=rest), annotations={"c1": "yes", "c2": "yes"})
-    assert [walk.state("p") for _ in walk.reconcile_times(3)] == [REQUIRED, MAINTAINED, OPERATIONAL]
+    profile_node = a_profile_node(
+        required("p", "{check: c2, next: in-maintenance}", rest=rest), annotations={"c1": "yes", "c2": "yes"}
+    )
+    assert [profile_node.state("p") for _ in profile_node.reconcile_times(3)] == [REQUIRED, MAINTAINED, OPERATIONAL]
 
 
 # Which profiles
 
 
-def test_a_node_without_a_label_has_the_default_profile() -> None:
-    walk = ProfileNode(PLUGINS + P)
-    walk.reconcile()
-    assert walk.states() == {"default": OPERATIONAL}
-    assert walk.labels[STATE_LABEL] == OPERATIONAL
+def test_node_without_a_label_has_the_default_profile() -> None:
+    profile_node = ProfileNode(PLUGINS + P)
+    profile_node.reconcile()
+    assert profile_node.states() == {"default": OPERATIONAL}
+    assert profile_node.labels[STATE_LABEL] == OPERATIONAL
 
 
-def test_the_default_profile_can_be_redefined() -> None:
-    walk = ProfileNode(PLUGINS + P.replace("name: p", "name: default"), annotations={"c1": "yes"})
-    walk.reconcile()
-    assert walk.states() == {"default": REQUIRED}
+def test_default_profile_can_be_redefined() -> None:
+    profile_node = ProfileNode(PLUGINS + P.replace("name: p", "name: default"), annotations={"c1": "yes"})
+    profile_node.reconcile()
+    assert profile_node.states() == {"default": REQUIRED}
 
 
-def test_unknown_names_are_ignored_and_bring_no_default_profile() -> None:
-    walk = a_walk(P, "nobody", "p", "nothing", annotations={"c1": "yes"})
-    walk.reconcile()
-    assert walk.states() == {"p": REQUIRED}
-    lost = a_walk(P, "nobody")
+def test_unknown_profile_names_are_ignored_without_the_default_profile() -> None:
+    profile_node = a_profile_node(P, "nobody", "p", "nothing", annotations={"c1": "yes"})
+    profile_node.reconcile()
+    assert profile_node.states() == {"p": REQUIRED}
+    lost = a_profile_node(P, "nobody")
     lost.reconcile()
     assert (lost.states(), lost.labels[STATE_LABEL]) == ({}, OPERATIONAL)
 
 
-def test_a_name_that_is_there_twice_counts_once() -> None:
-    walk = a_walk(P, "p", "p", annotations={"c1": "yes"})
-    assert len(walk.reconcile().reports) == 1
-    assert walk.labels["t1"] == "1"
+def test_duplicate_profile_name_counts_once() -> None:
+    profile_node = a_profile_node(P, "p", "p", annotations={"c1": "yes"})
+    assert len(profile_node.reconcile().reports) == 1
+    assert profile_node.labels["t1"] == "1"
 
 
-def test_a_new_profile_does_not_enter_and_may_move_at_once() -> None:
+def test_new_profile_runs_no_enter_chain_and_may_change_its_state_at_once() -> None:
     profiles = P.replace("  operational:\n", "  operational:\n    enter: e\n")
-    walk = a_walk(profiles, annotations={"c1": "yes"})
-    walk.reconcile()
-    assert "e" not in walk.labels
-    assert walk.state("p") == REQUIRED
+    profile_node = a_profile_node(profiles, annotations={"c1": "yes"})
+    profile_node.reconcile()
+    assert "e" not in profile_node.labels
+    assert profile_node.state("p") == REQUIRED
 
 
-def test_a_profile_that_is_taken_off_in_maintenance_is_forgotten_without_a_word() -> None:
+def test_profile_removed_in_maintenance_is_dropped_without_actions() -> None:
     """12.9: profile removal while in maintenance."""
-    walk = a_walk(annotations={"c1": "yes", "c2": "yes"})
-    list(walk.reconcile_times(3))
-    assert walk.labels[STATE_LABEL] == MAINTAINED
-    walk.label({PROFILE_LABEL: None})
-    result = walk.reconcile()
-    assert walk.states() == {"default": OPERATIONAL}
-    assert walk.labels[STATE_LABEL] == OPERATIONAL
+    profile_node = a_profile_node(annotations={"c1": "yes", "c2": "yes"})
+    list(profile_node.reconcile_times(3))
+    assert profile_node.labels[STATE_LABEL] == MAINTAINED
+    profile_node.label({PROFILE_LABEL: None})
+    result = profile_node.reconcile()
+    assert profile_node.states() == {"default": OPERATIONAL}
+    assert profile_node.labels[STATE_LABEL] == OPERATIONAL
     assert result.notifications == ()
-    assert "t3" not in walk.labels
+    assert "t3" not in profile_node.labels
 
 
-def test_a_profile_that_is_taken_off_does_not_block_the_others() -> None:
+def test_removed_profile_does_not_block_others() -> None:
     q = required("q", "{check: c2, next: in-maintenance}")
-    walk = a_walk(P + q, "p", "q", annotations={"c1": "yes", "c2": "yes"})
-    list(walk.reconcile_times(3))
-    assert walk.states() == {"p": MAINTAINED, "q": REQUIRED}
-    walk.label(dict(on("q")))
-    walk.reconcile()
-    assert walk.states() == {"q": MAINTAINED}
+    profile_node = a_profile_node(P + q, "p", "q", annotations={"c1": "yes", "c2": "yes"})
+    list(profile_node.reconcile_times(3))
+    assert profile_node.states() == {"p": MAINTAINED, "q": REQUIRED}
+    profile_node.label(dict(on("q")))
+    profile_node.reconcile()
+    assert profile_node.states() == {"q": MAINTAINED}
 
 
-def test_a_profile_that_is_no_longer_configured_is_frozen_and_does_not_count() -> None:
-    walk = a_walk(annotations={"c1": "yes", "c2": "yes"})
-    list(walk.reconcile_times(3))
-    frozen = walk.data
-    walk.set_configuration(PLUGINS + P.replace("name: p", "name: other"))
-    walk.reconcile()
-    assert (walk.data, walk.labels[STATE_LABEL]) == (frozen, OPERATIONAL)
-    walk.set_configuration(PLUGINS + P)
-    walk.reconcile()
-    assert (walk.data, walk.labels[STATE_LABEL]) == (frozen, MAINTAINED)
+def test_unconfigured_profile_is_kept_and_does_not_count() -> None:
+    profile_node = a_profile_node(annotations={"c1": "yes", "c2": "yes"})
+    list(profile_node.reconcile_times(3))
+    frozen = profile_node.data
+    profile_node.set_configuration(PLUGINS + P.replace("name: p", "name: other"))
+    profile_node.reconcile()
+    assert (profile_node.data, profile_node.labels[STATE_LABEL]) == (frozen, OPERATIONAL)
+    profile_node.set_configuration(PLUGINS + P)
+    profile_node.reconcile()
+    assert (profile_node.data, profile_node.labels[STATE_LABEL]) == (frozen, MAINTAINED)
 
 
 @pytest.mark.parametrize("state", ["", "gone", "IN-MAINTENANCE"])
-def test_a_state_that_nobody_knows_is_kept_and_told_and_concerns_no_other_profile(state: str) -> None:
+def test_unknown_state_is_kept_and_reported_and_affects_no_other_profile(state: str) -> None:
     q = required("q", "{check: c2, next: in-maintenance}")
     entry = {"Transition": "2024-05-01T10:00:00Z", "Current": state, "Previous": "operational"}
     text = json.dumps({"Profiles": {"p": entry}, "Notifications": {}})
-    walk = a_walk(P + q, "p", "q", annotations={DATA_ANNOTATION: text, "c1": "yes"})
-    walk.reconcile()
-    assert walk.states() == {"p": state, "q": REQUIRED}
-    assert f"{state!r}, expected one of operational, maintenance-required, in-maintenance" in walk.report("p").error
+    profile_node = a_profile_node(P + q, "p", "q", annotations={DATA_ANNOTATION: text, "c1": "yes"})
+    profile_node.reconcile()
+    assert profile_node.states() == {"p": state, "q": REQUIRED}
+    assert (
+        f"{state!r}, expected one of operational, maintenance-required, in-maintenance"
+        in profile_node.report("p").error
+    )
 
 
-def test_the_state_of_a_node_is_the_worst_of_its_profiles() -> None:
+def test_state_of_a_node_is_the_worst_of_its_profiles() -> None:
     assert aggregate_state([]) is OPERATIONAL
     assert aggregate_state([OPERATIONAL, REQUIRED]) is REQUIRED
     assert aggregate_state([REQUIRED, MAINTAINED, OPERATIONAL]) is MAINTAINED
 
 
-# Choosing
+# Choice of a transition
 
 
-def test_the_first_that_passes_wins_and_all_are_looked_at() -> None:
+def test_first_passing_transition_wins_and_all_are_evaluated() -> None:
     profile = required("p", "{check: c2, next: operational, trigger: t1}", "{check: c1, next: in-maintenance}")
-    walk = a_walk(profile, annotations={"c1": "yes", "c2": "yes"})
-    list(walk.reconcile_times(2))
-    assert walk.state("p") == OPERATIONAL
-    assert [transition.passed for transition in walk.report("p").transitions] == [True, True]
+    profile_node = a_profile_node(profile, annotations={"c1": "yes", "c2": "yes"})
+    list(profile_node.reconcile_times(2))
+    assert profile_node.state("p") == OPERATIONAL
+    assert [transition.passed for transition in profile_node.report("p").transitions] == [True, True]
 
 
-@pytest.mark.parametrize(("said", "triggers"), [("c2", ["1", "0"]), ("c3", ["0", "1"])])
-def test_of_two_transitions_to_the_same_state_each_runs_its_own_trigger(said: str, triggers: list[str]) -> None:
+@pytest.mark.parametrize(("passing", "triggers"), [("c2", ["1", "0"]), ("c3", ["0", "1"])])
+def test_each_of_two_transitions_to_the_same_state_runs_its_own_trigger(passing: str, triggers: list[str]) -> None:
     """12.9: same `next` twice."""
     ways = [f"{{check: c{item}, next: in-maintenance, trigger: t{item}}}" for item in (2, 3)]
-    walk = a_walk(required("p", *ways), annotations={"c1": "yes", said: "yes"})
-    list(walk.reconcile_times(2))
-    assert walk.state("p") == MAINTAINED
-    assert [walk.labels.get(item, "0") for item in ("t2", "t3")] == triggers
+    profile_node = a_profile_node(required("p", *ways), annotations={"c1": "yes", passing: "yes"})
+    list(profile_node.reconcile_times(2))
+    assert profile_node.state("p") == MAINTAINED
+    assert [profile_node.labels.get(item, "0") for item in ("t2", "t3")] == triggers
 
 
-def test_a_transition_to_the_same_state_runs_no_trigger() -> None:
-    walk = a_walk(required("p", "{check: c2, next: maintenance-required, trigger: t2}"), annotations={"c1": "yes"})
-    walk.reconcile()
-    before = walk.data
-    walk.annotate(c2="yes")
-    walk.reconcile()
-    assert walk.data == before
-    assert "t2" not in walk.labels
+def test_transition_to_the_same_state_runs_no_trigger() -> None:
+    profile_node = a_profile_node(
+        required("p", "{check: c2, next: maintenance-required, trigger: t2}"), annotations={"c1": "yes"}
+    )
+    profile_node.reconcile()
+    before = profile_node.data
+    profile_node.annotate(c2="yes")
+    profile_node.reconcile()
+    assert profile_node.data == before
+    assert "t2" not in profile_node.labels
 
 
-def test_only_what_passes_without_doubt_passes() -> None:
+def test_unknown_check_result_does_not_pass() -> None:
     profile = required("p", "{check: c2 || c3, next: in-maintenance}", "{check: '!c2', next: operational}")
-    walk = a_walk(profile, annotations={"c1": "yes", "c2": "unknown"})
-    list(walk.reconcile_times(2))
-    assert walk.state("p") == REQUIRED
-    assert walk.report("p").error == ""
-    walk.annotate(c3="yes")
-    walk.reconcile()
-    assert walk.state("p") == MAINTAINED
+    profile_node = a_profile_node(profile, annotations={"c1": "yes", "c2": "unknown"})
+    list(profile_node.reconcile_times(2))
+    assert profile_node.state("p") == REQUIRED
+    assert profile_node.report("p").error == ""
+    profile_node.annotate(c3="yes")
+    profile_node.reconcile()
+    assert profile_node.state("p") == MAINTAINED
 
 
 @pytest.mark.parametrize("problem", ["error", "crash"])
-def test_an_error_in_any_chain_blocks_all_transitions_of_the_profile_and_no_other(problem: str) -> None:
+def test_error_in_any_check_chain_blocks_all_transitions_of_its_profile_only(problem: str) -> None:
     profile = required("p", "{check: c3, next: operational}", "{check: c2, next: in-maintenance}")
     q = required("q", "{check: c3, next: in-maintenance}")
-    walk = a_walk(profile + q, "p", "q", annotations={"c1": "yes", "c2": problem, "c3": "yes"})
-    list(walk.reconcile_times(2))
-    assert walk.states() == {"p": REQUIRED, "q": MAINTAINED}
-    report = walk.report("p")
+    profile_node = a_profile_node(profile + q, "p", "q", annotations={"c1": "yes", "c2": problem, "c3": "yes"})
+    list(profile_node.reconcile_times(2))
+    assert profile_node.states() == {"p": REQUIRED, "q": MAINTAINED}
+    report = profile_node.report("p")
     assert (report.failed_part, report.next) == ("At least one check plugin failed", REQUIRED)
     assert report.error == "checks that failed with an error: c2"
     assert len(report.transitions) == 2
 
 
-def test_a_plugin_that_breaks_is_asked_again_some_time() -> None:
-    walk = a_walk(annotations={"c1": "crash"})
-    assert walk.reconcile().requeue_at == walk.now + timedelta(minutes=10)
-    assert "the plugin says failed: ZeroDivisionError()" in walk.report("p").transitions[0].error
+def test_failing_plugin_is_evaluated_again_later() -> None:
+    profile_node = a_profile_node(annotations={"c1": "crash"})
+    assert profile_node.reconcile().requeue_at == profile_node.now + timedelta(minutes=10)
+    assert "the plugin says failed: ZeroDivisionError()" in profile_node.report("p").transitions[0].error
 
 
-def test_what_has_not_been_read_yet_is_not_known_and_no_error() -> None:
-    walk = a_walk(annotations={"c1": "not known"})
-    walk.reconcile()
-    (report,) = walk.report("p").transitions
+def test_informer_not_synced_is_unknown_and_no_error() -> None:
+    profile_node = a_profile_node(annotations={"c1": "not known"})
+    profile_node.reconcile()
+    (report,) = profile_node.report("p").transitions
     result = report.checks["c1"].result
     assert (result.passed, result.reason, result.error) == (None, "it has not been read yet", "")
-    assert (walk.report("p").error, walk.state("p")) == ("", OPERATIONAL)
+    assert (profile_node.report("p").error, profile_node.state("p")) == ("", OPERATIONAL)
 
 
-# One in maintenance
+# One profile in maintenance
 
 
-def test_of_two_that_may_enter_maintenance_in_one_step_the_earlier_in_the_label_does() -> None:
+def test_first_profile_in_the_label_enters_maintenance_when_two_may() -> None:
     """12.9: two profiles becoming eligible in one reconcile."""
     both = "".join(required(name, "{check: c2, next: in-maintenance}") for name in ("p", "q"))
     for names in (("p", "q"), ("q", "p")):
-        walk = a_walk(both, *names, annotations={"c1": "yes", "c2": "yes"})
-        list(walk.reconcile_times(4))
-        assert walk.states() == {names[0]: MAINTAINED, names[1]: REQUIRED}
-        (report,) = walk.report(names[1]).transitions
+        profile_node = a_profile_node(both, *names, annotations={"c1": "yes", "c2": "yes"})
+        list(profile_node.reconcile_times(4))
+        assert profile_node.states() == {names[0]: MAINTAINED, names[1]: REQUIRED}
+        (report,) = profile_node.report(names[1]).transitions
         assert (report.chain_passed, report.passed) == (True, False)
         assert report.veto == f"profile {names[0]} has the node in maintenance"
 
 
-def test_who_leaves_maintenance_blocks_the_others_until_the_next_step() -> None:
+def test_profile_leaving_maintenance_blocks_others_until_the_next_step() -> None:
     rest = "  in-maintenance:\n    transitions: [{check: c3, next: operational}]\n"
     both = "".join(required(name, "{check: c2, next: in-maintenance}", rest=rest) for name in ("p", "q"))
-    walk = a_walk(both, "p", "q", annotations={"c1": "yes", "c2": "yes"})
-    list(walk.reconcile_times(2))
-    walk.annotate(c3="yes", c1=None)
-    walk.reconcile()
-    assert walk.states() == {"p": OPERATIONAL, "q": REQUIRED}
-    walk.reconcile()
-    assert walk.states() == {"p": OPERATIONAL, "q": MAINTAINED}
+    profile_node = a_profile_node(both, "p", "q", annotations={"c1": "yes", "c2": "yes"})
+    list(profile_node.reconcile_times(2))
+    profile_node.annotate(c3="yes", c1=None)
+    profile_node.reconcile()
+    assert profile_node.states() == {"p": OPERATIONAL, "q": REQUIRED}
+    profile_node.reconcile()
+    assert profile_node.states() == {"p": OPERATIONAL, "q": MAINTAINED}
 
 
-def test_who_is_on_the_way_into_maintenance_blocks_the_others_wherever_it_stands_in_the_label() -> None:
+def test_profile_on_its_way_into_maintenance_blocks_others_whatever_their_order() -> None:
     slow = required("slow", "{check: c2, next: in-maintenance, trigger: drain}")
     quick = required("quick", "{check: c3, next: in-maintenance}")
-    walk = a_walk(slow + quick, "quick", "slow", annotations={"c1": "yes", "c2": "yes"})
-    list(walk.reconcile_times(3))
-    walk.drains = {"slow": DRAINING}
-    walk.annotate(c3="yes")
-    for _ in walk.reconcile_times(3):
-        assert walk.states() == {"quick": REQUIRED, "slow": REQUIRED}
-    walk.drains = {"slow": DRAINED}
-    list(walk.reconcile_times(2))
-    assert walk.states() == {"quick": REQUIRED, "slow": MAINTAINED}
+    profile_node = a_profile_node(slow + quick, "quick", "slow", annotations={"c1": "yes", "c2": "yes"})
+    list(profile_node.reconcile_times(3))
+    profile_node.drains = {"slow": DRAINING}
+    profile_node.annotate(c3="yes")
+    for _ in profile_node.reconcile_times(3):
+        assert profile_node.states() == {"quick": REQUIRED, "slow": REQUIRED}
+    profile_node.drains = {"slow": DRAINED}
+    list(profile_node.reconcile_times(2))
+    assert profile_node.states() == {"quick": REQUIRED, "slow": MAINTAINED}
 
 
 # Claims
 
 
-def test_what_is_refused_concerns_one_transition() -> None:
+def test_deferred_claim_affects_only_its_transition() -> None:
     ways = ("{check: room && c2, next: in-maintenance}", "{check: c3, next: operational}")
-    walk = a_walk(required("p", *ways), annotations={"c1": "yes", "c2": "yes"})
-    walk.reconcile()
-    result = walk.reconcile()
+    profile_node = a_profile_node(required("p", *ways), annotations={"c1": "yes", "c2": "yes"})
+    profile_node.reconcile()
+    result = profile_node.reconcile()
     assert result.claimed_transitions == {"p": 0}
-    walk = a_walk(required("p", *ways), annotations={"c1": "yes", "c2": "yes"})
-    walk.reconcile()
-    refused = walk.reconcile(deferred={("p", 0): Deferral("no room")})
-    assert (walk.state("p"), walk.report("p").transitions[0].veto) == (REQUIRED, "no room")
-    assert refused.requeue_at == walk.now + timedelta(minutes=10)
-    walk.annotate(c3="yes")
-    walk.reconcile(deferred={("p", 0): Deferral("no room")})
-    assert walk.state("p") == OPERATIONAL
+    profile_node = a_profile_node(required("p", *ways), annotations={"c1": "yes", "c2": "yes"})
+    profile_node.reconcile()
+    refused = profile_node.reconcile(deferred={("p", 0): Deferral("no room")})
+    assert (profile_node.state("p"), profile_node.report("p").transitions[0].veto) == (REQUIRED, "no room")
+    assert refused.requeue_at == profile_node.now + timedelta(minutes=10)
+    profile_node.annotate(c3="yes")
+    profile_node.reconcile(deferred={("p", 0): Deferral("no room")})
+    assert profile_node.state("p") == OPERATIONAL
 
 
-def test_only_what_leads_into_maintenance_takes_a_slot_and_only_what_moves_takes_a_lease() -> None:
+def test_only_transitions_into_maintenance_claim_a_slot_and_only_passing_ones_a_lease() -> None:
     profile = required("p", "{check: room && turn && c2, next: operational}")
-    walk = a_walk(profile, annotations={"c1": "yes"})
-    assert [decision.claims for decision in walk.reconcile_times(2)] == [(), ()]
-    walk.annotate(c2="yes")
-    ((_, claim),) = walk.reconcile().claims
+    profile_node = a_profile_node(profile, annotations={"c1": "yes"})
+    assert [decision.claims for decision in profile_node.reconcile_times(2)] == [(), ()]
+    profile_node.annotate(c2="yes")
+    ((_, claim),) = profile_node.reconcile().claims
     assert type(claim).__name__ == "LeaseClaim"
 
 
-def test_a_transition_whose_trigger_breaks_claims_nothing() -> None:
+def test_transition_with_a_failing_trigger_claims_nothing() -> None:
     profile = required("p", "{check: room && c2, next: in-maintenance, trigger: t2}")
-    walk = a_walk(profile, annotations={"c1": "yes"})
-    walk.reconcile()
-    walk.annotate(c2="yes", crash="yes")
-    result = walk.reconcile()
-    assert (walk.state("p"), result.claims, result.claimed_transitions) == (REQUIRED, (), {})
+    profile_node = a_profile_node(profile, annotations={"c1": "yes"})
+    profile_node.reconcile()
+    profile_node.annotate(c2="yes", crash="yes")
+    result = profile_node.reconcile()
+    assert (profile_node.state("p"), result.claims, result.claimed_transitions) == (REQUIRED, (), {})
 
 
 # Waiting
@@ -405,47 +424,51 @@ DRAIN_IN_TRIGGER = required("p", "{check: c2 && room, next: in-maintenance, trig
 DRAIN_IN_ENTER = required(
     "p",
     "{check: c2, next: in-maintenance}",
-    rest=maintained("drain && e", "told", "{check: c3, next: operational}"),
+    rest=maintenance_state("drain && e", "told", "{check: c3, next: operational}"),
 )
 
 
-def test_a_drain_in_a_trigger_cordons_first_and_holds_up_the_rest_of_the_chain() -> None:
-    walk = a_walk(DRAIN_IN_TRIGGER, annotations={"c1": "yes", "c2": "yes"})
-    walk.reconcile()
-    result = walk.reconcile()
-    assert (walk.node.spec.unschedulable, result.drains) == (True, {})
-    assert walk.report("p").waits_for == "cordoning node n1 before its pods are evicted"
-    assert list(walk.reconcile().drains) == ["p"]
-    walk.drains = {"p": DRAINING}
-    walk.reconcile()
-    assert (walk.state("p"), walk.report("p").waits_for) == (REQUIRED, "0 of 2 pods have left")
-    assert walk.report("p").failed_part == ""
-    walk.drains = {"p": DRAINED}
-    walk.reconcile()
-    assert (walk.state("p"), walk.labels["t3"]) == (MAINTAINED, "1")
-    assert BEGUN not in walk.node.metadata.annotations
+def test_drain_in_a_trigger_cordons_first_and_delays_the_rest_of_the_chain() -> None:
+    profile_node = a_profile_node(DRAIN_IN_TRIGGER, annotations={"c1": "yes", "c2": "yes"})
+    profile_node.reconcile()
+    result = profile_node.reconcile()
+    assert (profile_node.node.spec.unschedulable, result.drains) == (True, {})
+    assert profile_node.report("p").waits_for == "cordoning node n1 before its pods are evicted"
+    assert list(profile_node.reconcile().drains) == ["p"]
+    profile_node.drains = {"p": DRAINING}
+    profile_node.reconcile()
+    assert (profile_node.state("p"), profile_node.report("p").waits_for) == (REQUIRED, "0 of 2 pods have left")
+    assert profile_node.report("p").failed_part == ""
+    profile_node.drains = {"p": DRAINED}
+    profile_node.reconcile()
+    assert (profile_node.state("p"), profile_node.labels["t3"]) == (MAINTAINED, "1")
+    assert PENDING not in profile_node.node.metadata.annotations
 
 
-def test_what_has_begun_is_brought_to_its_end_though_its_checks_say_no() -> None:
-    walk = a_walk(DRAIN_IN_TRIGGER, annotations={"c1": "yes", "c2": "yes"})
-    list(walk.reconcile_times(2))
-    for said in ("no", "error", "crash", "unknown"):
-        walk.annotate(c2=said)
-        assert walk.reconcile().claims == ()
-        assert list(walk.result.drains if walk.result else ()) == ["p"]
-    walk.drains = {"p": DRAINED}
-    walk.reconcile()
-    assert walk.state("p") == MAINTAINED
+def test_pending_transition_is_completed_although_its_checks_no_longer_pass() -> None:
+    profile_node = a_profile_node(DRAIN_IN_TRIGGER, annotations={"c1": "yes", "c2": "yes"})
+    list(profile_node.reconcile_times(2))
+    for result_text in ("no", "error", "crash", "unknown"):
+        profile_node.annotate(c2=result_text)
+        assert profile_node.reconcile().claims == ()
+        assert list(profile_node.result.drains if profile_node.result else ()) == ["p"]
+    profile_node.drains = {"p": DRAINED}
+    profile_node.reconcile()
+    assert profile_node.state("p") == MAINTAINED
 
 
-def test_of_two_ways_to_the_same_state_the_one_that_has_begun_goes_on() -> None:
+def test_pending_one_of_two_transitions_to_the_same_state_continues() -> None:
     ways = [f"{{check: c{item}, next: in-maintenance, trigger: drain && t{item}}}" for item in (2, 3)]
-    walk = a_walk(required("p", *ways), annotations={"c1": "yes", "c3": "yes"})
-    list(walk.reconcile_times(3))
-    walk.annotate(c2="yes", c3=None)
-    walk.drains = {"p": DRAINED}
-    walk.reconcile()
-    assert (walk.state("p"), walk.labels.get("t2"), walk.labels["t3"]) == (MAINTAINED, None, "1")
+    profile_node = a_profile_node(required("p", *ways), annotations={"c1": "yes", "c3": "yes"})
+    list(profile_node.reconcile_times(3))
+    profile_node.annotate(c2="yes", c3=None)
+    profile_node.drains = {"p": DRAINED}
+    profile_node.reconcile()
+    assert (profile_node.state("p"), profile_node.labels.get("t2"), profile_node.labels["t3"]) == (
+        MAINTAINED,
+        None,
+        "1",
+    )
 
 
 @pytest.mark.parametrize(
@@ -456,94 +479,97 @@ def test_of_two_ways_to_the_same_state_the_one_that_has_begun_goes_on() -> None:
         ("{check: c3, next: operational}", REQUIRED),
     ],
 )
-def test_a_file_that_is_edited_while_a_transition_is_under_way(edited: str, end: str) -> None:
-    """It goes on as the file now says; if nothing leads there any more, it is given up."""
-    walk = a_walk(DRAIN_IN_TRIGGER, annotations={"c1": "yes", "c2": "yes"})
-    list(walk.reconcile_times(3))
-    walk.drains = {"p": DRAINED}
-    walk.set_configuration(PLUGINS + required("p", edited))
-    walk.reconcile()
-    assert walk.state("p") == end
-    assert BEGUN not in walk.node.metadata.annotations
+def test_edited_configuration_applies_to_a_pending_transition(edited: str, end: str) -> None:
+    """It continues by the edited file; it is abandoned if no transition leads there any more."""
+    profile_node = a_profile_node(DRAIN_IN_TRIGGER, annotations={"c1": "yes", "c2": "yes"})
+    list(profile_node.reconcile_times(3))
+    profile_node.drains = {"p": DRAINED}
+    profile_node.set_configuration(PLUGINS + required("p", edited))
+    profile_node.reconcile()
+    assert profile_node.state("p") == end
+    assert PENDING not in profile_node.node.metadata.annotations
 
 
-def pending_walk(*, calls_off: bool) -> ProfileNode:
-    """Return a node of two profiles: `p` drains it for its maintenance, and `q` may not enter maintenance meanwhile.
+def a_pending_profile_node(*, calls_off: bool) -> ProfileNode:
+    """Return a node of two profiles: `p` drains it, and `q` may not enter maintenance meanwhile.
 
-    If `p` goes by notices, `calls_off`, it may turn back though it has begun.
+    With `calls_off`, `p` has `onNotice` and may abandon its pending transition.
     """
     turns_back = "{check: turn && c3, next: operational, trigger: t3}"
     first = required("p", turns_back, "{check: c2, next: in-maintenance, trigger: drain}")
     if calls_off:
         first = first.replace("- name: p\n", "- name: p\n  onNotice: true\n")
     second = required("q", "{check: c2 && room, next: in-maintenance}")
-    walk = a_walk(first + second, "p", "q", annotations={"c1": "yes", "c2": "yes"})
-    list(walk.reconcile_times(3))
-    assert is_in_profile_maintenance(walk.node), "as budgets see it"
-    assert walk.states() == {"p": REQUIRED, "q": REQUIRED}
+    profile_node = a_profile_node(first + second, "p", "q", annotations={"c1": "yes", "c2": "yes"})
+    list(profile_node.reconcile_times(3))
+    assert is_in_profile_maintenance(profile_node.node), "as budgets see it"
+    assert profile_node.states() == {"p": REQUIRED, "q": REQUIRED}
     if not calls_off:  # the transition that has begun is removed from the file
-        walk.set_configuration(PLUGINS + required("p", turns_back) + second)
-    return walk
+        profile_node.set_configuration(PLUGINS + required("p", turns_back) + second)
+    return profile_node
 
 
 @pytest.mark.parametrize("calls_off", [False, True], ids=["edited", "called off"])
-def test_a_transition_that_is_given_up_lets_the_next_one_take_what_it_needs(*, calls_off: bool) -> None:
-    walk = pending_walk(calls_off=calls_off)
-    walk.annotate(c3="yes")
-    result = walk.reconcile()
-    assert walk.state("p") == OPERATIONAL
+def test_abandoned_transition_frees_the_claims_of_the_next_one(*, calls_off: bool) -> None:
+    profile_node = a_pending_profile_node(calls_off=calls_off)
+    profile_node.annotate(c3="yes")
+    result = profile_node.reconcile()
+    assert profile_node.state("p") == OPERATIONAL
     assert [(name, type(claim).__name__) for name, claim in result.claims if name == "p"] == [("p", "LeaseClaim")]
-    assert walk.labels["t3"] == "1"
+    assert profile_node.labels["t3"] == "1"
 
 
 @pytest.mark.parametrize("calls_off", [False, True], ids=["edited", "called off"])
-def test_a_transition_that_is_given_up_makes_way_for_another_profile_in_the_same_step(*, calls_off: bool) -> None:
-    walk = pending_walk(calls_off=calls_off)
-    walk.annotate(c3="yes")
-    result = walk.reconcile()
-    assert walk.states() == {"p": OPERATIONAL, "q": MAINTAINED}
+def test_abandoned_transition_frees_maintenance_for_another_profile_in_the_same_step(*, calls_off: bool) -> None:
+    profile_node = a_pending_profile_node(calls_off=calls_off)
+    profile_node.annotate(c3="yes")
+    result = profile_node.reconcile()
+    assert profile_node.states() == {"p": OPERATIONAL, "q": MAINTAINED}
     assert "q" in {name for name, _ in result.claims}
 
 
-def test_a_node_whose_transition_is_no_longer_in_the_file_is_not_out_of_service() -> None:
-    walk = pending_walk(calls_off=False)
-    walk.annotate(c2=None)  # so that the other profile does not go either
-    walk.reconcile()
-    assert walk.states() == {"p": REQUIRED, "q": REQUIRED}
-    assert not is_in_profile_maintenance(walk.node), "as budgets see it"
+def test_node_whose_transition_was_removed_is_available() -> None:
+    profile_node = a_pending_profile_node(calls_off=False)
+    profile_node.annotate(c2=None)  # so that the other profile does not enter maintenance either
+    profile_node.reconcile()
+    assert profile_node.states() == {"p": REQUIRED, "q": REQUIRED}
+    assert not is_in_profile_maintenance(profile_node.node), "as budgets see it"
 
 
-def test_a_profile_in_maintenance_blocks_the_others_though_its_way_out_is_no_longer_in_the_file() -> None:
-    """Its way out drains the node again, and is removed from the file meanwhile."""
+def test_profile_in_maintenance_blocks_others_although_its_exit_was_removed() -> None:
+    """Its exit transition drains the node again, and is removed from the file meanwhile."""
     out = "  in-maintenance:\n    transitions: [{check: c3, next: maintenance-required, trigger: drain}]\n"
     second = required("q", "{check: c2, next: in-maintenance}")
-    walk = a_walk(required("p", "{check: c2, next: in-maintenance}", rest=out) + second, "p", "q")
-    walk.annotate(c1="yes", c2="yes", c3="yes")
-    list(walk.reconcile_times(3))
-    assert (walk.states(), BEGUN in walk.node.metadata.annotations) == ({"p": MAINTAINED, "q": REQUIRED}, True)
-    walk.set_configuration(PLUGINS + required("p", "{check: c2, next: in-maintenance}") + second)
-    list(walk.reconcile_times(2))
-    assert walk.states() == {"p": MAINTAINED, "q": REQUIRED}
+    profile_node = a_profile_node(required("p", "{check: c2, next: in-maintenance}", rest=out) + second, "p", "q")
+    profile_node.annotate(c1="yes", c2="yes", c3="yes")
+    list(profile_node.reconcile_times(3))
+    assert (profile_node.states(), PENDING in profile_node.node.metadata.annotations) == (
+        {"p": MAINTAINED, "q": REQUIRED},
+        True,
+    )
+    profile_node.set_configuration(PLUGINS + required("p", "{check: c2, next: in-maintenance}") + second)
+    list(profile_node.reconcile_times(2))
+    assert profile_node.states() == {"p": MAINTAINED, "q": REQUIRED}
 
 
-def test_what_was_begun_before_somebody_else_led_the_node_through_a_round_is_over() -> None:
-    """The Go controller knows nothing of our annotation: it must not bring the node into maintenance much later."""
-    walk = a_walk(DRAIN_IN_TRIGGER, annotations={"c1": "yes", "c2": "yes"})
-    list(walk.reconcile_times(3))
-    assert BEGUN in walk.node.metadata.annotations
+def test_pending_transition_is_dropped_after_another_controller_completed_a_cycle() -> None:
+    """The Go controller ignores our annotation, which must not start a maintenance much later."""
+    profile_node = a_profile_node(DRAIN_IN_TRIGGER, annotations={"c1": "yes", "c2": "yes"})
+    list(profile_node.reconcile_times(3))
+    assert PENDING in profile_node.node.metadata.annotations
     entry = {"Transition": "2024-05-02T10:00:00Z", "Current": REQUIRED, "Previous": REQUIRED}
-    walk.annotate(c2=None, **{DATA_ANNOTATION: json.dumps({"Profiles": {"p": entry}, "Notifications": {}})})
-    walk.drains = {"p": DRAINED}
-    result = walk.reconcile()
-    assert (walk.state("p"), result.drains, result.pending) == (REQUIRED, {}, {})
+    profile_node.annotate(c2=None, **{DATA_ANNOTATION: json.dumps({"Profiles": {"p": entry}, "Notifications": {}})})
+    profile_node.drains = {"p": DRAINED}
+    result = profile_node.reconcile()
+    assert (profile_node.state("p"), result.drains, result.pending) == (REQUIRED, {}, {})
 
 
 @pytest.mark.parametrize("raw", ["", "{", "[]", '{"p":"in-maintenance"}', '{"p":{"next":"gone"}}', "null", "\\ud800"])
-def test_what_somebody_wrote_over_our_word_about_transitions_counts_for_nothing(raw: str) -> None:
-    walk = a_walk(annotations={BEGUN: raw, "c1": "yes"})
-    walk.reconcile()
-    assert walk.state("p") == REQUIRED
-    assert BEGUN not in walk.node.metadata.annotations
+def test_invalid_pending_transitions_annotation_is_ignored(raw: str) -> None:
+    profile_node = a_profile_node(annotations={PENDING: raw, "c1": "yes"})
+    profile_node.reconcile()
+    assert profile_node.state("p") == REQUIRED
+    assert PENDING not in profile_node.node.metadata.annotations
 
 
 @pytest.mark.parametrize(
@@ -551,184 +577,197 @@ def test_what_somebody_wrote_over_our_word_about_transitions_counts_for_nothing(
     [("2024-05-02T10:00:00.123456789Z", False), ("2024-05-02T10:00:00.123456Z", True)],
     ids=["the Go controller", "a person"],
 )
-def test_a_cordon_without_a_mark_is_whose_clock_shows_so_many_digits(
+def test_owner_of_a_cordon_without_annotation_is_derived_from_the_transition_time_format(
     moved: str,
     stays_cordoned: bool,  # noqa: FBT001 - a case
 ) -> None:
-    """The Go controller marks no cordon, and a person does not: but a transition that it made shows nanoseconds."""
+    """Neither the Go controller nor a user annotates a cordon, but transition times of the former have nanoseconds."""
     way_out = "{check: c3, next: operational, trigger: uncordon}"
-    profile = required("p", "{check: c2, next: in-maintenance}", rest=maintained("drain", "told", way_out))
-    walk = a_walk(profile, annotations={"c3": "yes"})
+    profile = required("p", "{check: c2, next: in-maintenance}", rest=maintenance_state("drain", "told", way_out))
+    profile_node = a_profile_node(profile, annotations={"c3": "yes"})
     entry = {"Transition": moved, "Current": MAINTAINED, "Previous": REQUIRED}
-    walk.annotate(**{DATA_ANNOTATION: json.dumps({"Profiles": {"p": entry}, "Notifications": {}})})
-    walk.cordon()
-    walk.drains = {"p": DRAINED}
-    list(walk.reconcile_times(2))
-    assert (walk.state("p"), walk.node.spec.unschedulable) == (OPERATIONAL, stays_cordoned)
+    profile_node.annotate(**{DATA_ANNOTATION: json.dumps({"Profiles": {"p": entry}, "Notifications": {}})})
+    profile_node.cordon()
+    profile_node.drains = {"p": DRAINED}
+    list(profile_node.reconcile_times(2))
+    assert (profile_node.state("p"), profile_node.node.spec.unschedulable) == (OPERATIONAL, stays_cordoned)
 
 
-def test_a_drain_on_entering_holds_up_notifications_and_checks() -> None:
-    walk = a_walk(DRAIN_IN_ENTER, annotations={"c1": "yes", "c2": "yes", "c3": "yes"})
-    list(walk.reconcile_times(2))
+def test_drain_on_entering_delays_notifications_and_checks() -> None:
+    profile_node = a_profile_node(DRAIN_IN_ENTER, annotations={"c1": "yes", "c2": "yes", "c3": "yes"})
+    list(profile_node.reconcile_times(2))
     for drains in ({}, {}, {"p": DRAINING}):
-        walk.drains = drains
-        assert walk.reconcile().notifications == ()
-        assert (walk.state("p"), walk.report("p").transitions) == (MAINTAINED, ())
-        assert "e" not in walk.labels
-    walk.drains = {"p": DRAINED}
-    assert len(walk.reconcile().notifications) == 1
-    assert (walk.state("p"), walk.labels["e"]) == (OPERATIONAL, "1")
+        profile_node.drains = drains
+        assert profile_node.reconcile().notifications == ()
+        assert (profile_node.state("p"), profile_node.report("p").transitions) == (MAINTAINED, ())
+        assert "e" not in profile_node.labels
+    profile_node.drains = {"p": DRAINED}
+    assert len(profile_node.reconcile().notifications) == 1
+    assert (profile_node.state("p"), profile_node.labels["e"]) == (OPERATIONAL, "1")
 
 
-def test_a_state_is_entered_and_told_once_though_its_way_out_takes_long() -> None:
+def test_state_is_entered_and_notified_once_during_a_long_exit() -> None:
     """W12: what has been done on entering is not repeated while a trigger waits."""
-    rest = maintained("e", "told", "{check: c3, next: operational, trigger: drain}")
-    walk = a_walk(required("p", "{check: c2, next: in-maintenance}", rest=rest), annotations={"c1": "yes", "c2": "yes"})
-    list(walk.reconcile_times(2))
-    walk.annotate(c3="yes")
-    walk.drains = {"p": DRAINING}
-    sent = [notification for result in walk.reconcile_times(6) for notification in result.notifications]
-    assert (len(sent), walk.labels["e"]) == (1, "1")
+    rest = maintenance_state("e", "told", "{check: c3, next: operational, trigger: drain}")
+    profile_node = a_profile_node(
+        required("p", "{check: c2, next: in-maintenance}", rest=rest), annotations={"c1": "yes", "c2": "yes"}
+    )
+    list(profile_node.reconcile_times(2))
+    profile_node.annotate(c3="yes")
+    profile_node.drains = {"p": DRAINING}
+    sent = [notification for result in profile_node.reconcile_times(6) for notification in result.notifications]
+    assert (len(sent), profile_node.labels["e"]) == (1, "1")
 
 
 @pytest.mark.parametrize("problem", ["error", "crash"])
-def test_a_state_is_entered_and_told_once_though_its_checks_go_wrong(problem: str) -> None:
-    """W01: a check that fails makes nobody's phone ring again and again."""
-    rest = maintained("e", "told", "{check: c3, next: operational}")
-    walk = a_walk(required("p", "{check: c2, next: in-maintenance}", rest=rest), annotations={"c1": "yes", "c2": "yes"})
-    list(walk.reconcile_times(2))
-    walk.annotate(c3=problem)
-    sent = [notification for result in walk.reconcile_times(6) for notification in result.notifications]
-    assert (len(sent), walk.labels["e"]) == (1, "1")
+def test_state_is_entered_and_notified_once_although_its_checks_fail(problem: str) -> None:
+    """W01: a failing check causes no repeated notifications."""
+    rest = maintenance_state("e", "told", "{check: c3, next: operational}")
+    profile_node = a_profile_node(
+        required("p", "{check: c2, next: in-maintenance}", rest=rest), annotations={"c1": "yes", "c2": "yes"}
+    )
+    list(profile_node.reconcile_times(2))
+    profile_node.annotate(c3=problem)
+    sent = [notification for result in profile_node.reconcile_times(6) for notification in result.notifications]
+    assert (len(sent), profile_node.labels["e"]) == (1, "1")
 
 
-def test_a_drain_that_has_ended_without_success_is_told_and_begun_again() -> None:
-    walk = a_walk(DRAIN_IN_ENTER, annotations={"c1": "yes", "c2": "yes"})
-    list(walk.reconcile_times(4))
-    walk.drains = {"p": DRAINED.__class__(is_done=False, message="", problem="pod shop/cart has no controller")}
-    result = walk.reconcile()
-    report = walk.report("p")
+def test_failed_drain_is_reported_and_restarted() -> None:
+    profile_node = a_profile_node(DRAIN_IN_ENTER, annotations={"c1": "yes", "c2": "yes"})
+    list(profile_node.reconcile_times(4))
+    profile_node.drains = {"p": DRAINED.__class__(is_done=False, message="", problem="pod shop/cart has no controller")}
+    result = profile_node.reconcile()
+    report = profile_node.report("p")
     assert (report.failed_part, report.error) == (
         "Failed to enter state in-maintenance",
         "drain: pod shop/cart has no controller",
     )
-    assert (result.drains, result.requeue_at) == ({}, walk.now + timedelta(minutes=10))
-    walk.drains = {}
-    assert list(walk.reconcile().drains) == ["p"]
+    assert (result.drains, result.requeue_at) == ({}, profile_node.now + timedelta(minutes=10))
+    profile_node.drains = {}
+    assert list(profile_node.reconcile().drains) == ["p"]
 
 
-# Going wrong
+# Failures of plugins
 
 
-def test_what_fails_on_entering_a_state_leaves_nothing_of_its_chain() -> None:
-    rest = maintained("e && misnamed", "told", "{check: c3, next: operational}")
-    walk = a_walk(required("p", "{check: c2, next: in-maintenance}", rest=rest), annotations={"c1": "yes", "c2": "yes"})
-    list(walk.reconcile_times(4))
-    assert (walk.state("p"), walk.report("p").failed_part) == (MAINTAINED, "Failed to enter state in-maintenance")
-    assert "e" not in walk.labels
+def test_failing_enter_chain_changes_nothing() -> None:
+    rest = maintenance_state("e && misnamed", "told", "{check: c3, next: operational}")
+    profile_node = a_profile_node(
+        required("p", "{check: c2, next: in-maintenance}", rest=rest), annotations={"c1": "yes", "c2": "yes"}
+    )
+    list(profile_node.reconcile_times(4))
+    assert (profile_node.state("p"), profile_node.report("p").failed_part) == (
+        MAINTAINED,
+        "Failed to enter state in-maintenance",
+    )
+    assert "e" not in profile_node.labels
 
 
-def test_a_trigger_that_breaks_leaves_nothing_of_its_chain() -> None:
+def test_failing_trigger_chain_changes_nothing() -> None:
     profile = required("p", "{check: c2, next: in-maintenance, trigger: cordon && t2}")
-    walk = a_walk(profile, annotations={"c1": "yes", "c2": "yes"})
-    walk.reconcile()
-    walk.annotate(crash="")
-    result = walk.reconcile()
-    assert (walk.state("p"), walk.node.spec.unschedulable) == (REQUIRED, False)
-    assert walk.report("p").failed_part == "At least one trigger plugin failed"
-    assert walk.report("p").error == "t2: the plugin counts failed: ZeroDivisionError()"
+    profile_node = a_profile_node(profile, annotations={"c1": "yes", "c2": "yes"})
+    profile_node.reconcile()
+    profile_node.annotate(crash="")
+    result = profile_node.reconcile()
+    assert (profile_node.state("p"), profile_node.node.spec.unschedulable) == (REQUIRED, False)
+    assert profile_node.report("p").failed_part == "At least one trigger plugin failed"
+    assert profile_node.report("p").error == "t2: the plugin counts failed: ZeroDivisionError()"
     assert result.requeue_at is not None
 
 
 @pytest.mark.parametrize("trigger", ["misnamed", "misstated", "annotated", "finalized"])
-def test_what_the_server_would_refuse_holds_up_only_its_own_profile(trigger: str) -> None:
+def test_change_the_server_would_refuse_blocks_only_its_own_profile(trigger: str) -> None:
     ways = (
         f"- name: p\n  operational:\n    transitions: [{{check: c1, next: maintenance-required, trigger: {trigger}}}]\n"
     )
-    walk = a_walk(ways + required("q", "{check: c2, next: operational}"), "p", "q", annotations={"c1": "yes"})
-    walk.reconcile()
-    assert (walk.state("p"), walk.state("q")) == (OPERATIONAL, REQUIRED)
-    assert walk.report("p").error.startswith(f"{trigger}: found 'a b', expected ")
+    profile_node = a_profile_node(
+        ways + required("q", "{check: c2, next: operational}"), "p", "q", annotations={"c1": "yes"}
+    )
+    profile_node.reconcile()
+    assert (profile_node.state("p"), profile_node.state("q")) == (OPERATIONAL, REQUIRED)
+    assert profile_node.report("p").error.startswith(f"{trigger}: found 'a b', expected ")
 
 
-def test_what_cannot_be_there_is_taken_off_without_ado() -> None:
+def test_removing_an_invalid_key_succeeds() -> None:
     ways = (
         "- name: p\n  operational:\n    transitions: [{check: c1, next: maintenance-required, trigger: misnamed-off}]\n"
     )
-    walk = a_walk(ways, annotations={"c1": "yes"})
-    walk.reconcile()
-    assert walk.state("p") == REQUIRED
+    profile_node = a_profile_node(ways, annotations={"c1": "yes"})
+    profile_node.reconcile()
+    assert profile_node.state("p") == REQUIRED
 
 
-def test_a_schedule_that_breaks_is_told_and_holds_up_no_transition() -> None:
+def test_failing_schedule_is_reported_and_blocks_no_transition() -> None:
     profile = (
         "- name: p\n  operational:\n    notify: broken\n    transitions: [{check: c1, next: maintenance-required}]\n"
     )
-    walk = a_walk(profile + required("q", "{check: c2, next: operational}"), "p", "q")
-    walk.reconcile()
-    report = walk.report("p")
+    profile_node = a_profile_node(profile + required("q", "{check: c2, next: operational}"), "p", "q")
+    profile_node.reconcile()
+    report = profile_node.report("p")
     assert (report.failed_part, report.next) == ("At least one notification plugin failed", OPERATIONAL)
     assert report.error == "broken: the plugin breaks failed: ZeroDivisionError()"
-    walk.annotate(c1="yes")
-    walk.reconcile()
-    assert walk.states() == {"p": REQUIRED, "q": REQUIRED}
-    assert (walk.report("p").failed_part, walk.report("p").error) == ("", report.error)
+    profile_node.annotate(c1="yes")
+    profile_node.reconcile()
+    assert profile_node.states() == {"p": REQUIRED, "q": REQUIRED}
+    assert (profile_node.report("p").failed_part, profile_node.report("p").error) == ("", report.error)
 
 
-def test_a_hypervisor_that_cannot_be_changed_concerns_its_profile_alone() -> None:
+def test_failed_hypervisor_patch_affects_only_its_profile() -> None:
     p = required("p", "{check: c2, next: operational, trigger: hypervisor}")
     q = required("q", "{check: c2, next: in-maintenance}")
-    walk = a_walk(p + q, "p", "q", annotations={"c1": "yes", "c2": "yes"})
-    walk.reconcile()
-    result = walk.reconcile(failed_actions={"p": "hypervisor n1 is not there"})
-    assert walk.states() == {"p": REQUIRED, "q": MAINTAINED}
-    assert walk.report("p").error == "hypervisor: hypervisor n1 is not there"
+    profile_node = a_profile_node(p + q, "p", "q", annotations={"c1": "yes", "c2": "yes"})
+    profile_node.reconcile()
+    result = profile_node.reconcile(failed_actions={"p": "hypervisor n1 is not there"})
+    assert profile_node.states() == {"p": REQUIRED, "q": MAINTAINED}
+    assert profile_node.report("p").error == "hypervisor: hypervisor n1 is not there"
     assert result.external_actions == ()
 
 
-def test_a_mark_that_somebody_wrote_over_concerns_its_profile_alone() -> None:
+def test_invalid_cordon_annotation_affects_only_its_profile() -> None:
     p = required("p", "{check: c2, next: operational, trigger: uncordon}")
     q = required("q", "{check: c2, next: in-maintenance}")
-    walk = a_walk(p + q, "p", "q", annotations={"c1": "yes", "c2": "yes", "haulout.dev/cordon": "{"})
-    list(walk.reconcile_times(2))
-    assert walk.states() == {"p": REQUIRED, "q": MAINTAINED}
-    assert "haulout.dev/cordon of node n1 is invalid" in walk.report("p").error
+    profile_node = a_profile_node(p + q, "p", "q", annotations={"c1": "yes", "c2": "yes", "haulout.dev/cordon": "{"})
+    list(profile_node.reconcile_times(2))
+    assert profile_node.states() == {"p": REQUIRED, "q": MAINTAINED}
+    assert "haulout.dev/cordon of node n1 is invalid" in profile_node.report("p").error
 
 
-# When to look again
+# Requeue times
 
 
-def test_it_wakes_at_the_earliest_instant_that_anything_named() -> None:
-    walk = a_walk(required("p", "{check: later, next: in-maintenance}"), annotations={"c1": "yes"})
-    list(walk.reconcile_times(2))
-    assert walk.reconcile().requeue_at == walk.now + timedelta(minutes=5)
+def test_decision_requeues_at_the_earliest_requested_time() -> None:
+    profile_node = a_profile_node(required("p", "{check: later, next: in-maintenance}"), annotations={"c1": "yes"})
+    list(profile_node.reconcile_times(2))
+    assert profile_node.reconcile().requeue_at == profile_node.now + timedelta(minutes=5)
 
 
-def test_notifications_wake_their_node() -> None:
-    walk = a_walk(annotations={"c1": "yes"})
-    list(walk.reconcile_times(2))
-    sent_at = walk.now
-    assert walk.reconcile().requeue_at == sent_at + timedelta(hours=1)
+def test_notification_schedule_requeues_the_node() -> None:
+    profile_node = a_profile_node(annotations={"c1": "yes"})
+    list(profile_node.reconcile_times(2))
+    sent_at = profile_node.now
+    assert profile_node.reconcile().requeue_at == sent_at + timedelta(hours=1)
 
 
-def test_an_instant_that_is_over_does_not_make_it_look_without_a_pause() -> None:
-    walk = a_walk(required("p", "{check: later, next: in-maintenance}"), annotations={"c1": "yes"})
-    walk.set_configuration(
+def test_requeue_time_in_the_past_does_not_cause_a_hot_loop() -> None:
+    profile_node = a_profile_node(required("p", "{check: later, next: in-maintenance}"), annotations={"c1": "yes"})
+    profile_node.set_configuration(
         PLUGINS.replace("again: 5m", "again: -1h") + required("p", "{check: later, next: in-maintenance}")
     )
-    list(walk.reconcile_times(2))
-    assert walk.reconcile().requeue_at == walk.now + timedelta(seconds=1)
+    list(profile_node.reconcile_times(2))
+    assert profile_node.reconcile().requeue_at == profile_node.now + timedelta(seconds=1)
 
 
 def test_topics_are_those_of_the_checks_of_the_state() -> None:
-    walk = a_walk(required("p", "{check: room && semver, next: in-maintenance}"), annotations={"c1": "yes"})
-    assert walk.reconcile().topics == frozenset()
-    assert {"budget", "label version"} <= walk.reconcile().topics
+    profile_node = a_profile_node(
+        required("p", "{check: room && semver, next: in-maintenance}"), annotations={"c1": "yes"}
+    )
+    assert profile_node.reconcile().topics == frozenset()
+    assert {"budget", "label version"} <= profile_node.reconcile().topics
 
 
-def test_an_entry_from_before_the_calendar_began_or_after_its_end_harms_nothing() -> None:
+def test_status_without_a_transition_time_is_kept() -> None:
     entry = ProfileStatus(current=REQUIRED, previous=REQUIRED, transition=None)
-    walk = a_walk()
-    result = walk.reconcile(statuses={"p": entry})
+    profile_node = a_profile_node()
+    result = profile_node.reconcile(statuses={"p": entry})
     assert result.statuses["p"] == entry
-    assert walk.now > NOW
+    assert profile_node.now > NOW

@@ -1,4 +1,4 @@
-"""Whatever others write on nodes, and whatever goes wrong: the controller keeps to its part, and says what is wrong."""
+"""Invalid data on nodes and failures: the controller reports them and affects nothing else."""
 
 import asyncio
 import json
@@ -102,7 +102,10 @@ WANTED = {PROFILE_LABEL: "os", "wanted": ""}
 
 @asynccontextmanager
 async def a_still_cluster(
-    clock: Clock, *nodes: str, phone: NotificationLog | None = None, controllers: list[ProfilesController] | None = None
+    clock: Clock,
+    *nodes: str,
+    notification_log: NotificationLog | None = None,
+    controllers: list[ProfilesController] | None = None,
 ) -> AsyncIterator[SandboxCluster]:
     """Run a cluster of nodes without kubelets."""
     plan = a_cluster(clock).with_objects(a_namespace(NAMESPACE)).with_invariants(*invariants(max_unavailable=1))
@@ -110,7 +113,9 @@ async def a_still_cluster(
         for name in nodes or ("n1",):
             cluster.api.put(a_node(name))
         cluster.run(
-            profiles_controller(FILE, phone, on_started=(controllers if controllers is not None else []).append)
+            profiles_controller(
+                FILE, notification_log, on_started=(controllers if controllers is not None else []).append
+            )
         )
         await cluster.eventually(lambda: state(cluster, "n1"), becomes=OPERATIONAL)
         yield cluster
@@ -132,8 +137,8 @@ async def a_still_cluster(
         "\u2028",
     ],
 )
-async def test_data_that_cannot_be_read_is_kept_and_told_and_the_node_left_alone(clock: Clock, text: str) -> None:
-    readable = text == "null null"  # the Go controller reads the first value, and takes it for nothing
+async def test_unreadable_data_is_kept_and_reported_and_the_node_is_left_alone(clock: Clock, text: str) -> None:
+    readable = text == "null null"  # the Go controller parses the first value, which is empty
     async with a_still_cluster(clock) as cluster:
         await set_annotations(cluster, "n1", **{DATA_ANNOTATION: text})
         await set_labels(cluster, "n1", WANTED)
@@ -148,7 +153,7 @@ async def test_data_that_cannot_be_read_is_kept_and_told_and_the_node_left_alone
         await cluster.eventually(lambda: state(cluster, "n1"), becomes=REQUIRED)
 
 
-async def test_data_that_becomes_unreadable_while_a_node_is_drained_stops_the_drain(clock: Clock) -> None:
+async def test_unreadable_data_stops_a_running_drain(clock: Clock) -> None:
     pods = [a_pod(f"shop/p{number}", on="n1") for number in range(2)]
     plan = a_cluster(clock).with_nodes(1).with_invariants(*invariants(max_unavailable=1))
     plan = plan.with_deployment("shop/kept", replicas=1, budget=1).with_objects(a_namespace(NAMESPACE), *pods)
@@ -167,8 +172,8 @@ async def test_data_that_becomes_unreadable_while_a_node_is_drained_stops_the_dr
         await cluster.eventually(lambda: state(cluster, "n1"), becomes=MAINTAINED)
 
 
-async def test_a_node_that_others_change_all_the_time_gets_where_it_should_and_takes_one_lease(clock: Clock) -> None:
-    """A lease that was taken is used by the next attempt, not waited for."""
+async def test_node_with_conflicts_reaches_its_state_and_acquires_one_lease(clock: Clock) -> None:
+    """The next attempt uses the lease that was acquired before."""
     async with a_still_cluster(clock, "n1") as cluster:
         faults = cluster.processes["operator"].transport.faults
         rule = faults.fail_before_effect(response=409, method="PATCH", path="/nodes/", times=7)
@@ -178,7 +183,7 @@ async def test_a_node_that_others_change_all_the_time_gets_where_it_should_and_t
         faults.remove(rule)
 
 
-async def test_a_node_that_changes_at_each_write_gets_where_it_should_when_that_is_over(clock: Clock) -> None:
+async def test_node_that_changes_at_each_write_reaches_its_state_afterwards(clock: Clock) -> None:
     async with a_still_cluster(clock, "n1") as cluster:
         faults = cluster.processes["operator"].transport.faults
         rule = faults.fail_before_effect(response=409, method="PATCH", path="/nodes/", times=None)
@@ -189,7 +194,7 @@ async def test_a_node_that_changes_at_each_write_gets_where_it_should_when_that_
         assert cluster.get("leases", f"{NAMESPACE}/turn-0")["spec"]["leaseTransitions"] == 0
 
 
-async def test_nodes_come_go_and_come_again_under_the_same_name(clock: Clock) -> None:
+async def test_recreated_node_starts_anew(clock: Clock) -> None:
     async with a_still_cluster(clock, "n1", "n2") as cluster:
         await set_labels(cluster, "n1", WANTED)
         await cluster.eventually(lambda: state(cluster, "n1"), becomes=REQUIRED)
@@ -203,29 +208,29 @@ async def test_nodes_come_go_and_come_again_under_the_same_name(clock: Clock) ->
 # What goes wrong in one profile
 
 
-async def test_a_check_that_fails_is_a_warning_and_nobody_is_told_twice(clock: Clock) -> None:
-    phone = NotificationLog()
-    async with a_still_cluster(clock, phone=phone) as cluster:
+async def test_failing_check_is_a_warning_and_notifies_once(clock: Clock) -> None:
+    notification_log = NotificationLog()
+    async with a_still_cluster(clock, notification_log=notification_log) as cluster:
         await set_labels(cluster, "n1", {PROFILE_LABEL: "broken--os", "wanted": "", "version": "none"})
         await cluster.eventually(lambda: states(cluster, "n1"), becomes={"broken": OPERATIONAL, "os": REQUIRED})
         for number in range(5):
             await set_labels(cluster, "n1", {"touched": str(number)})
             await cluster.pass_time(minutes=1)
-        assert phone.sent == [("n1", "told", REQUIRED)]
+        assert notification_log.sent == [("n1", "told", REQUIRED)]
         failures = [item for item in own_events(cluster, "n1") if item["reason"] == "ChangeMaintenanceStateFailed"]
         assert {(item["type"], item.get("note") or item.get("message")) for item in failures} == {
             ("Warning", "At least one check plugin failed for profile broken: Will stay in operational state")
         }
 
 
-async def test_a_hypervisor_that_is_not_there_is_a_failure_of_its_profile(clock: Clock) -> None:
+async def test_missing_hypervisor_is_a_failure_of_its_profile(clock: Clock) -> None:
     async with a_still_cluster(clock) as cluster:
         await set_labels(cluster, "n1", {PROFILE_LABEL: "hypervised--os", "wanted": ""})
         await cluster.eventually(lambda: states(cluster, "n1"), becomes={"hypervised": OPERATIONAL, "os": REQUIRED})
         assert "ChangeMaintenanceStateFailed" in event_reasons(cluster, "n1")
 
 
-async def test_profiles_that_go_in_circles_do_not_keep_the_controller_busy(clock: Clock) -> None:
+async def test_looping_profiles_do_not_keep_the_controller_busy(clock: Clock) -> None:
     async with a_still_cluster(clock, "n1", "n2") as cluster:
         await set_labels(cluster, "n1", {PROFILE_LABEL: "circles", "wanted": ""})
         await cluster.pass_time(minutes=30)
@@ -234,11 +239,11 @@ async def test_profiles_that_go_in_circles_do_not_keep_the_controller_busy(clock
         await cluster.eventually(lambda: state(cluster, "n2"), becomes=REQUIRED)
 
 
-# What was taken
+# Slots and leases
 
 
-async def test_a_slot_without_a_lease_is_given_back(clock: Clock) -> None:
-    """The slot is taken first. If then the lease is not to be had, the slot must not keep others out for ever."""
+async def test_slot_is_released_when_its_lease_cannot_be_acquired(clock: Clock) -> None:
+    """The slot is acquired first. If the lease cannot be acquired, the slot must be released."""
     async with a_still_cluster(clock, "n1", "n2") as cluster:
         faults = cluster.processes["operator"].transport.faults
         lost = faults.fail_before_effect(response=409, method="POST", path="/leases", times=None)
@@ -252,7 +257,7 @@ async def test_a_slot_without_a_lease_is_given_back(clock: Clock) -> None:
         faults.remove(lost)
 
 
-async def test_a_profile_that_is_refused_gives_the_next_one_its_turn_which_takes_its_own(clock: Clock) -> None:
+async def test_slot_is_claimed_by_the_next_profile_when_the_first_is_refused(clock: Clock) -> None:
     async with a_still_cluster(clock, "n1") as cluster:
         faults = cluster.processes["operator"].transport.faults
         lost = faults.fail_before_effect(response=409, method="POST", path="/leases", times=None)
@@ -266,8 +271,8 @@ async def test_a_profile_that_is_refused_gives_the_next_one_its_turn_which_takes
         faults.remove(lost)
 
 
-async def test_what_was_refused_to_one_transition_is_not_taken_for_had_by_the_next(clock: Clock) -> None:
-    """Another who believes to lead has a slot for a node that it has not written yet: nobody can see that."""
+async def test_claim_refused_to_one_transition_is_not_granted_to_the_next(clock: Clock) -> None:
+    """Another leader has a slot for a node that it has not patched yet."""
     async with a_still_cluster(clock, "n1", "n2") as cluster:
         uid = cluster.get("nodes", "n2")["metadata"]["uid"]
         slot = {"uid": uid, "name": "n2", "since": "2026-01-01T00:00:00Z", "version": "999999"}
@@ -290,7 +295,7 @@ async def test_what_was_refused_to_one_transition_is_not_taken_for_had_by_the_ne
 # Edits
 
 
-async def test_an_edited_file_counts_at_once(clock: Clock) -> None:
+async def test_edited_configuration_applies_at_once(clock: Clock) -> None:
     controllers: list[ProfilesController] = []
     async with a_still_cluster(clock, controllers=controllers) as cluster:
         await set_labels(cluster, "n1", {PROFILE_LABEL: "os"})
@@ -302,7 +307,7 @@ async def test_an_edited_file_counts_at_once(clock: Clock) -> None:
         await cluster.eventually(lambda: state(cluster, "n1"), becomes=REQUIRED, within=timedelta(seconds=1))
 
 
-async def test_a_profile_that_is_taken_off_while_its_node_is_drained_lets_the_other_pods_stay(clock: Clock) -> None:
+async def test_profile_removed_during_its_drain_keeps_the_other_pods(clock: Clock) -> None:
     plan = (
         a_cluster(clock)
         .with_nodes(2)
@@ -327,7 +332,7 @@ async def test_a_profile_that_is_taken_off_while_its_node_is_drained_lets_the_ot
         assert state(cluster, "n2") == MAINTAINED
 
 
-# Together with maintenances that people order
+# Together with NodeMaintenances
 
 
 async def both(client: Client) -> None:
@@ -338,7 +343,7 @@ async def both(client: Client) -> None:
 
 
 @pytest.mark.parametrize("first", ["profile", "maintenance"])
-async def test_a_node_is_given_back_when_both_are_done(clock: Clock, first: str) -> None:
+async def test_node_is_released_when_profile_and_node_maintenance_are_done(clock: Clock, first: str) -> None:
     pods = [a_pod(f"shop/p{number}", on="n1", behaviour={"stop-seconds": "5"}) for number in range(2)]
     plan = with_nodemaintenance_crd(a_cluster(clock)).with_nodes(2).with_objects(a_namespace(NAMESPACE), *pods)
     async with plan.on_the_sandbox() as cluster:

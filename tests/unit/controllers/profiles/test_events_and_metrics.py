@@ -1,4 +1,4 @@
-"""What the controller lets others know: events about pods, numbers about drains, and why nothing happens."""
+"""Events about pods, metrics of drains, and the node info."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -67,7 +67,7 @@ def about_pods(cluster: SandboxCluster) -> list[RawObject]:
 
 
 def reasons(cluster: SandboxCluster) -> dict[str, list[str]]:
-    """Return by pod why there is an event about it, in order."""
+    """Return the event reasons of each pod in order."""
     found: dict[str, list[str]] = {}
     for event in sorted(about_pods(cluster), key=lambda event: str(event["eventTime"])):
         found.setdefault(event["involvedObject"]["name"], []).append(event["reason"])
@@ -90,7 +90,7 @@ async def wait_for_state(cluster: SandboxCluster, node: str, wanted: str, **with
 # Pods
 
 
-async def test_a_pod_that_is_evicted_has_one_event_however_often_it_is_asked(clock: Clock) -> None:
+async def test_evicted_pod_has_one_event_however_many_attempts(clock: Clock) -> None:
     pods = [a_pod("shop/free", on="n1")]
     plan = a_site(clock, *pods, nodes=1).with_deployment("shop/kept", replicas=1, budget=1)
     async with plan.on_the_sandbox() as cluster:
@@ -108,22 +108,22 @@ async def test_a_pod_that_is_evicted_has_one_event_however_often_it_is_asked(clo
         await wait_for_state(cluster, "n1", MAINTAINED)
 
 
-async def test_a_pod_that_a_successor_evicts_has_no_second_event(clock: Clock) -> None:
+async def test_pod_evicted_by_a_successor_has_no_second_event(clock: Clock) -> None:
     plan = a_site(clock, nodes=1).with_deployment("shop/kept", replicas=1, budget=1)
     async with plan.on_the_sandbox() as cluster:
-        life = cluster.run(profiles_controller(GENTLE))
+        process = cluster.run(profiles_controller(GENTLE))
         await attach(cluster, "n1", "before")
         await cluster.eventually(lambda: list(reasons(cluster).values()), becomes=[["Evicting"]])
-        life.kill()
-        life.start()
-        before = len(life.transport.sent_requests(method="POST", path="/eviction"))
-        await cluster.eventually(lambda: len(life.transport.sent_requests(method="POST", path="/eviction")) > before)
+        process.kill()
+        process.start()
+        before = len(process.transport.sent_requests(method="POST", path="/eviction"))
+        await cluster.eventually(lambda: len(process.transport.sent_requests(method="POST", path="/eviction")) > before)
         await cluster.pass_time(minutes=1)
         assert list(reasons(cluster).values()) == [["Evicting"]]
         assert all(event.get("series") is None for event in about_pods(cluster))
 
 
-async def test_a_pod_that_is_deleted_or_gets_no_more_time_has_an_event_of_that(clock: Clock) -> None:
+async def test_deleted_or_force_deleted_pod_has_its_own_event(clock: Clock) -> None:
     hanging = a_pod("shop/hangs", on="n1", behaviour={"hang": "true"}, grace=20)
     plan = a_site(clock, hanging, nodes=1).with_deployment("shop/kept", replicas=1, budget=1)
     async with plan.on_the_sandbox() as cluster:
@@ -144,91 +144,91 @@ async def test_a_pod_that_is_deleted_or_gets_no_more_time_has_an_event_of_that(c
 # Numbers
 
 
-def watching(seen: list[ProfilesController]) -> Callable[[ProfilesController], object]:
-    return seen.append
+def watching(controllers: list[ProfilesController]) -> Callable[[ProfilesController], object]:
+    return controllers.append
 
 
-def shuffled(seen: list[ProfilesController], profile: str) -> dict[str, float]:
-    """Return how many pods of whom were counted, over all lives of the operator."""
+def shuffled(controllers: list[ProfilesController], profile: str) -> dict[str, float]:
+    """Return the counted pods by owner, over all restarts of the operator."""
     found: Counter[str] = Counter()
-    for controller in seen:
+    for controller in controllers:
         counted = controller.metrics.shuffles.values
         found.update({owner: int(number) for (owner, of), number in counted.items() if of == profile})
     return dict(found)
 
 
 @pytest.mark.parametrize(("profile", "takes"), [("before", timedelta(minutes=5)), ("after", timedelta(hours=2))])
-async def test_pods_are_counted_before_a_drain_makes_them_leave(clock: Clock, profile: str, takes: timedelta) -> None:
-    seen: list[ProfilesController] = []
+async def test_shuffled_pods_are_counted_before_they_are_evicted(clock: Clock, profile: str, takes: timedelta) -> None:
+    controllers: list[ProfilesController] = []
     plan = a_site(clock, nodes=1).with_deployment("shop/web", replicas=3).with_daemon_set("shop/log")
     plan = plan.with_stateful_set("shop/db", replicas=2)
     async with plan.on_the_sandbox() as cluster:
-        cluster.run(profiles_controller(GENTLE, on_started=watching(seen)))
+        cluster.run(profiles_controller(GENTLE, on_started=watching(controllers)))
         await attach(cluster, "n1", profile)
         await wait_for_state(cluster, "n1", MAINTAINED, within=takes)
         counted = {"deployment_web": 3, "daemon_set_log": 1, "stateful_set_db": 2}
-        await cluster.eventually(lambda: shuffled(seen, profile), becomes=counted)
+        await cluster.eventually(lambda: shuffled(controllers, profile), becomes=counted)
         await set_labels(cluster, "n1", {"noise": "1"})
         await cluster.pass_time(minutes=10)
-        assert shuffled(seen, profile) == counted
+        assert shuffled(controllers, profile) == counted
         await set_labels(cluster, "n1", {"wanted": None})
         await wait_for_state(cluster, "n1", OPERATIONAL)
-        assert shuffled(seen, profile) == counted
+        assert shuffled(controllers, profile) == counted
 
 
 @pytest.mark.parametrize(("seconds", "counted"), [(3, {"deployment_web": 2}), (60, {})])
-async def test_a_drain_waits_a_moment_for_its_pods_to_be_counted(
+async def test_drain_waits_briefly_until_its_pods_are_counted(
     clock: Clock, seconds: int, counted: dict[str, int]
 ) -> None:
-    seen: list[ProfilesController] = []
+    controllers: list[ProfilesController] = []
     plan = a_site(clock, nodes=1).with_deployment("shop/web", replicas=2).with_delays(Delays.zero())
     async with plan.on_the_sandbox() as cluster:
-        process = cluster.run(profiles_controller(GENTLE, on_started=watching(seen)))
+        process = cluster.run(profiles_controller(GENTLE, on_started=watching(controllers)))
         await wait_for_state(cluster, "n1", OPERATIONAL)
         await cluster.cordon("n1")
-        # The first list is that of who counts; the drain watches, and lists when all seem to be gone.
+        # The first list is that of the shuffle count; the drain watches, and lists at its end.
         process.transport.faults.delay(timedelta(seconds=seconds), method="GET", path="/api/v1/pods", times=1)
         await attach(cluster, "n1", "before")
         await wait_for_state(cluster, "n1", MAINTAINED, within=timedelta(seconds=50))
         await cluster.pass_time(minutes=2)
-        assert shuffled(seen, "before") == counted
+        assert shuffled(controllers, "before") == counted
 
 
-async def test_series_exist_before_anything_is_counted(clock: Clock) -> None:
-    seen: list[ProfilesController] = []
+async def test_metric_series_exist_before_the_first_shuffle(clock: Clock) -> None:
+    controllers: list[ProfilesController] = []
     async with a_site(clock, nodes=1).with_deployment("shop/web", replicas=3).on_the_sandbox() as cluster:
-        cluster.run(profiles_controller(GENTLE, on_started=watching(seen)))
+        cluster.run(profiles_controller(GENTLE, on_started=watching(controllers)))
         await attach(cluster, "n1", "after")
         await wait_for_state(cluster, "n1", REQUIRED)
-        await cluster.eventually(lambda: shuffled(seen, "after"), becomes={"deployment_web": 0})
+        await cluster.eventually(lambda: shuffled(controllers, "after"), becomes={"deployment_web": 0})
 
 
-async def test_a_successor_does_not_count_what_was_counted(clock: Clock) -> None:
-    seen: list[ProfilesController] = []
+async def test_successor_does_not_count_shuffled_pods_again(clock: Clock) -> None:
+    controllers: list[ProfilesController] = []
     plan = a_site(clock, nodes=1).with_deployment("shop/web", replicas=2, budget=2)
     async with plan.on_the_sandbox() as cluster:
-        life = cluster.run(profiles_controller(GENTLE, on_started=watching(seen)))
+        process = cluster.run(profiles_controller(GENTLE, on_started=watching(controllers)))
         await attach(cluster, "n1", "before")
-        await cluster.eventually(lambda: shuffled(seen, "before"), becomes={"deployment_web": 2})
-        life.kill()
-        life.start()
+        await cluster.eventually(lambda: shuffled(controllers, "before"), becomes={"deployment_web": 2})
+        process.kill()
+        process.start()
         await cluster.delete("poddisruptionbudgets", "shop/web")
         await wait_for_state(cluster, "n1", MAINTAINED)
-        assert len(seen) == 2
-        assert shuffled(seen, "before") == {"deployment_web": 2}
+        assert len(controllers) == 2
+        assert shuffled(controllers, "before") == {"deployment_web": 2}
 
 
-async def test_owners_that_may_not_be_seen_are_not_counted_and_nothing_else_suffers(clock: Clock) -> None:
-    seen: list[ProfilesController] = []
+async def test_unreadable_owners_are_not_counted_and_delay_nothing(clock: Clock) -> None:
+    controllers: list[ProfilesController] = []
     async with a_site(clock, nodes=1).with_deployment("shop/web", replicas=2).on_the_sandbox() as cluster:
-        process = cluster.run(profiles_controller(GENTLE, on_started=watching(seen)))
+        process = cluster.run(profiles_controller(GENTLE, on_started=watching(controllers)))
         process.transport.faults.fail_before_effect(response=403, method="GET", path="/replicasets/", times=None)
         await attach(cluster, "n1", "before")
         await wait_for_state(cluster, "n1", MAINTAINED, within=timedelta(seconds=60))
-        assert shuffled(seen, "before") == {}
+        assert shuffled(controllers, "before") == {}
 
 
-async def test_idle_nodes_cost_no_requests_for_numbers(clock: Clock) -> None:
+async def test_idle_nodes_cost_no_requests_for_metrics(clock: Clock) -> None:
     async with a_site(clock, nodes=1).with_deployment("shop/web", replicas=2).on_the_sandbox() as cluster:
         process = cluster.run(profiles_controller(GENTLE))
         await wait_for_state(cluster, "n1", OPERATIONAL)
@@ -242,10 +242,10 @@ async def test_idle_nodes_cost_no_requests_for_numbers(clock: Clock) -> None:
 
 
 @pytest.mark.parametrize("status", [403, 422])
-async def test_a_node_that_may_not_be_changed_says_so_and_others_get_its_slot(clock: Clock, status: int) -> None:
-    seen: list[ProfilesController] = []
+async def test_node_that_cannot_be_patched_is_reported_and_others_get_its_slot(clock: Clock, status: int) -> None:
+    controllers: list[ProfilesController] = []
     async with a_site(clock).on_the_sandbox() as cluster:
-        process = cluster.run(profiles_controller(GENTLE, on_started=watching(seen)))
+        process = cluster.run(profiles_controller(GENTLE, on_started=watching(controllers)))
         await wait_for_state(cluster, "n1", OPERATIONAL)
         rule = process.transport.faults.fail_before_effect(
             response=status, method="PATCH", path="/nodes/n1", times=None
@@ -255,7 +255,7 @@ async def test_a_node_that_may_not_be_changed_says_so_and_others_get_its_slot(cl
         [event] = own_events(cluster, "n1")
         assert (event["type"], event["reason"]) == ("Warning", "MaintenanceStepFailed")
         assert "reconcile failed and will be retried: " in event["message"]
-        raw = as_json(seen[0].statuses.all(), label_filter=())
+        raw = as_json(controllers[0].statuses.all(), label_filter=())
         assert next(item for item in raw if item["node"] == "n1")["problem"] == event["message"]
         await attach(cluster, "n2", "before")
         await wait_for_state(cluster, "n2", MAINTAINED)
@@ -265,24 +265,24 @@ async def test_a_node_that_may_not_be_changed_says_so_and_others_get_its_slot(cl
         process.transport.faults.remove(rule)
         await set_labels(cluster, "n2", {"wanted": None})
         await wait_for_state(cluster, "n1", MAINTAINED, within=timedelta(minutes=10))
-        raw = as_json(seen[0].statuses.all(), label_filter=())
+        raw = as_json(controllers[0].statuses.all(), label_filter=())
         assert next(item for item in raw if item["node"] == "n1")["problem"] == ""
 
 
-# What is told of decisions
+# Node info
 
 
-async def test_what_is_told_of_a_node_is_understood_by_why(clock: Clock) -> None:
-    seen: list[ProfilesController] = []
+async def test_node_info_is_parsed_by_haulout_why(clock: Clock) -> None:
+    controllers: list[ProfilesController] = []
     plan = a_site(clock, nodes=2).with_deployment("shop/kept", replicas=2, budget=2)
     async with plan.on_the_sandbox() as cluster:
-        cluster.run(profiles_controller(GENTLE, on_started=watching(seen)))
+        cluster.run(profiles_controller(GENTLE, on_started=watching(controllers)))
         await attach(cluster, "n1", "before")
         await attach(cluster, "n2", "before--after")
         await wait_for_state(cluster, "n2", REQUIRED)
         await set_annotations(cluster, "n2", noise="1")
         await cluster.pass_time(minutes=1)
-        body = msgspec.json.encode(as_json(seen[0].statuses.all(), label_filter=()))
+        body = msgspec.json.encode(as_json(controllers[0].statuses.all(), label_filter=()))
         one, two = parse_node_info(body, "n1"), parse_node_info(body, "n2")
         assert one is not None
         assert two is not None
@@ -293,7 +293,7 @@ async def test_what_is_told_of_a_node_is_understood_by_why(clock: Clock) -> None
         assert two.query_interval is None
 
 
-def test_a_transition_that_is_refused_without_a_reason_has_the_likely_one() -> None:
+def test_refused_transition_without_a_veto_gets_the_likely_reason() -> None:
     """The Go controller sends no `veto`."""
     way = b'{"passed":false,"target":"in-maintenance","chain":{"passed":true,"expression":"a"}}'
     found = parse_node_info(

@@ -1,7 +1,7 @@
-"""Whatever befalls the whole operator and the cluster, nodes come through their profiles, or say what they wait for.
+"""Under any fault, nodes complete their profiles or state what they wait for.
 
-The story has everything in it: a limit, pods that prefer operational nodes, a budget that lets a pod not go, a drain on
-entering, messages, and proof that the node is well before the next one starts.
+The scenario has a limit, pods that prefer operational nodes, a PodDisruptionBudget that blocks, a drain on entering,
+notifications, and a check of the recovery before the next node starts.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ from support.operators.profiles import NAMESPACE, operator_with_profiles, profil
 from support.operators.profiles_controller import invariants, is_cordoned, set_labels, state
 
 OPERATIONAL, REQUIRED, MAINTAINED = State
-OPERATORS = ("operator", "operator-2", "test")  # a second process is one fault, a person who copies a node another
+OPERATORS = ("operator", "operator-2", "test")  # one fault is a second process, another is a user who copies a node
 SOON = timedelta(minutes=15)
 
 FILE = """
@@ -61,7 +61,7 @@ profiles:
 
 
 def a_plan(clock: Clock) -> ClusterPlan:
-    """Return a cluster in which n1 has a pod that its budget does not let go, and one that takes its time."""
+    """Return a cluster in which n1 has a blocked pod and a slowly terminating one."""
     on_n1 = {"nodeSelector": {"kubernetes.io/hostname": "n1"}}
     plan = (
         with_nodemaintenance_crd(a_cluster(clock)).with_nodes(3).with_deployment("shop/cart", replicas=3, budget="60%")
@@ -74,24 +74,24 @@ def a_plan(clock: Clock) -> ClusterPlan:
 
 
 class FakeSlack:
-    """A receiver that remembers what it heard; once in a while it does not answer."""
+    """A receiver that records messages and fails every second request."""
 
     def __init__(self) -> None:
-        self.heard: list[str] = []
-        self._asked = 0
+        self.messages: list[str] = []
+        self._request_count = 0
 
-    def __call__(self, asked: SentRequest) -> FakeReply:
+    def __call__(self, request: SentRequest) -> FakeReply:
         """Take a message, or fail."""
-        self._asked += 1
-        if self._asked % 2:
+        self._request_count += 1
+        if self._request_count % 2:
             return 503, b"later"
-        self.heard.append(asked.json["text"])
+        self.messages.append(request.json["text"])
         return 200, b"ok"
 
 
-def waiting_reasons(lives: list[ProfilesComponent], node: str) -> str:
-    """Return what is told about a node that is not where it should be."""
-    known = next((item.controller for item in reversed(lives) if item.controller is not None), None)
+def waiting_reasons(components: list[ProfilesComponent], node: str) -> str:
+    """Return what the profiles of a node wait for."""
+    known = next((item.controller for item in reversed(components) if item.controller is not None), None)
     found = None if known is None else known.statuses.get(node)
     return "" if found is None else "; ".join(item.waits_for for item in found.reports)
 
@@ -105,23 +105,29 @@ def file(tmp_path: Path) -> Path:
 
 
 async def injected_faults(clock: Clock, file: Path, *faults: Fault, seed: int = 0) -> None:
-    """Lead n1 through its maintenance while one fault befalls the operator on the way in, and one on the way out."""
-    lives: list[ProfilesComponent] = []
+    """Complete the maintenance of n1 with one fault at its start and one at its end."""
+    components: list[ProfilesComponent] = []
     chat = FakeSlack()
     async with a_plan(clock).on_the_sandbox() as cluster:
-        cluster.run(operator_with_profiles(file, outside=FakeExternalClient(reply_to=chat), on_started=lives.append))
+        cluster.run(
+            operator_with_profiles(
+                file, external_client=FakeExternalClient(reply_to=chat), on_started=components.append
+            )
+        )
         async with asyncio.TaskGroup() as group:
             group.create_task(cluster.inject_fault(faults[0], seed=seed))
             await set_labels(cluster, "n1", {PROFILE_LABEL: "os", "wanted": ""})
             await cluster.pass_time(seconds=30)
         await cluster.eventually(lambda: state(cluster, "n1"), becomes=MAINTAINED, within=SOON)
-        await cluster.eventually(lambda: "PodDisruptionBudget shop/kept" in waiting_reasons(lives, "n1"), within=SOON)
+        await cluster.eventually(
+            lambda: "PodDisruptionBudget shop/kept" in waiting_reasons(components, "n1"), within=SOON
+        )
         await cluster.delete("poddisruptionbudgets", "shop/kept")
         await set_labels(cluster, "n1", {"wanted": None})
         await cluster.inject_fault(faults[-1], seed=seed + 1)
         await cluster.eventually(lambda: is_over(cluster, "n1"), within=SOON)
         await cluster.eventually(lambda: cluster.ready_pod_count("shop/cart"), becomes=3, within=SOON)
-        assert set(Counter(chat.heard).values()) <= {1}, chat.heard
+        assert set(Counter(chat.messages).values()) <= {1}, chat.messages
 
 
 def is_over(cluster: SandboxCluster, node: str) -> bool:
@@ -132,10 +138,12 @@ def is_over(cluster: SandboxCluster, node: str) -> bool:
 
 
 @pytest.mark.parametrize("fault", faults_for_turn(2), ids=str)
-async def test_a_node_comes_through_any_fault_or_says_what_it_waits_for(clock: Clock, file: Path, fault: Fault) -> None:
+async def test_maintenance_completes_or_states_what_it_waits_for_under_any_fault(
+    clock: Clock, file: Path, fault: Fault
+) -> None:
     await injected_faults(clock, file, fault)
 
 
 @pytest.mark.parametrize("seed", range(4))
-async def test_a_node_comes_through_any_mixture_of_faults(clock: Clock, file: Path, seed: int) -> None:
+async def test_maintenance_completes_despite_any_mixture_of_faults(clock: Clock, file: Path, seed: int) -> None:
     await injected_faults(clock, file, fault_mixture(seed), fault_mixture(seed + 100), seed=seed)

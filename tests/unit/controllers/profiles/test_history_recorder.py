@@ -1,4 +1,4 @@
-"""What profiles leave in the history of a node: every transition, once, whatever happens to who writes it."""
+"""The history of profiles: every transition once, despite crashes and faults."""
 
 import asyncio
 from collections.abc import Sequence
@@ -75,8 +75,8 @@ def a_plan(clock: Clock) -> ClusterPlan:
     return with_record_crd(a_cluster(clock)).with_nodes(1).with_objects(a_namespace(NAMESPACE), *PODS)
 
 
-async def led_through(cluster: LiveCluster, *, rounds: int = 1) -> None:
-    """Lead a node through its maintenance, and let what happened be written down."""
+async def complete_maintenance(cluster: LiveCluster, *, rounds: int = 1) -> None:
+    """Complete the maintenance of a node, and wait until its history is written."""
     for _ in range(rounds):
         await set_annotations(cluster, "n1", done=None)
         await set_labels(cluster, "n1", {PROFILE_LABEL: "os--idle", "wanted": ""})
@@ -90,10 +90,10 @@ async def led_through(cluster: LiveCluster, *, rounds: int = 1) -> None:
 
 
 @pytest.mark.parametrize("way", WAYS)
-async def test_each_transition_is_written_down_with_what_let_it_through(clock: Clock, way: str) -> None:
+async def test_each_transition_is_recorded_with_its_reason(clock: Clock, way: str) -> None:
     async with a_plan(clock).on_the_sandbox() as cluster:
         cluster.run(profiles_controller(WAYS[way], with_history=True))
-        await led_through(cluster)
+        await complete_maintenance(cluster)
         assert transitions(cluster, "n1") == ROUND
         first, *_, last = entries(cluster, "n1")
         assert first["reason"] == "wanted passed: node n1 has the label wanted"
@@ -104,7 +104,7 @@ async def test_each_transition_is_written_down_with_what_let_it_through(clock: C
         assert 2 <= drain["seconds"] < 10
 
 
-async def test_a_node_whose_profiles_do_nothing_has_no_history(clock: Clock) -> None:
+async def test_idle_profile_leaves_no_history(clock: Clock) -> None:
     async with a_plan(clock).on_the_sandbox() as cluster:
         cluster.run(profiles_controller(WAYS["drain in the trigger"], with_history=True))
         await set_labels(cluster, "n1", {PROFILE_LABEL: "os--idle"})
@@ -112,14 +112,14 @@ async def test_a_node_whose_profiles_do_nothing_has_no_history(clock: Clock) -> 
         assert not cluster.has(PLURAL, "n1")
 
 
-async def test_a_round_costs_few_writes(clock: Clock) -> None:
+async def test_full_cycle_costs_few_history_writes(clock: Clock) -> None:
     async with a_plan(clock).on_the_sandbox() as cluster:
         cluster.run(profiles_controller(WAYS["drain in the trigger"], with_history=True))
-        await led_through(cluster)
+        await complete_maintenance(cluster)
         assert write_count(cluster, "n1") <= 3
 
 
-async def test_what_blocked_a_drain_longest_is_written_down(clock: Clock) -> None:
+async def test_longest_drain_blocker_is_recorded(clock: Clock) -> None:
     plan = a_plan(clock).with_deployment("shop/cart", replicas=1, budget=1)
     async with plan.on_the_sandbox() as cluster:
         cluster.run(profiles_controller(WAYS["drain in the trigger"], with_history=True))
@@ -133,7 +133,7 @@ async def test_what_blocked_a_drain_longest_is_written_down(clock: Clock) -> Non
         assert 170 < drain["blockedSeconds"] <= drain["seconds"]
 
 
-# Whoever dies
+# Crashes
 
 
 def counts(request: Request) -> bool:
@@ -142,11 +142,11 @@ def counts(request: Request) -> bool:
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_no_transition_is_lost_or_doubled_whichever_write_is_the_last(way: str) -> None:
-    async def story(stage: CrashRun) -> None:
-        async with a_plan(stage.clock).with_delays(Delays.zero()).on_the_sandbox() as cluster:
-            stage.start_operator(cluster.cluster)
-            await led_through(cluster)
+def test_every_transition_is_recorded_once_after_a_crash_at_any_write(way: str) -> None:
+    async def story(run: CrashRun) -> None:
+        async with a_plan(run.clock).with_delays(Delays.zero()).on_the_sandbox() as cluster:
+            run.start_operator(cluster.cluster)
+            await complete_maintenance(cluster)
             assert transitions(cluster, "n1") == ROUND
 
     operator = profiles_controller(WAYS[way], with_history=True)
@@ -158,14 +158,14 @@ def test_no_transition_is_lost_or_doubled_whichever_write_is_the_last(way: str) 
 
 
 def _without_reasons(history: Sequence[Write]) -> dict[str, Any]:
-    """Return how all ends, and of the history only what was where: who completes it does not know why."""
+    """Return the end state with history transitions without reasons: a successor does not know them."""
     found = end_state(history)
     for name in [item for item in found if item.startswith(PLURAL)]:
         found[name] = sorted((item.get("from", ""), item["to"]) for item in found[name]["entries"] if "to" in item)
     return found
 
 
-async def test_a_successor_completes_what_was_not_written_down_hours_later(clock: Clock) -> None:
+async def test_successor_completes_unrecorded_transitions_hours_later(clock: Clock) -> None:
     async with a_plan(clock).on_the_sandbox() as cluster:
         operator = cluster.run(profiles_controller(WAYS["drain in the trigger"], with_history=True))
         rule = cluster.transport().faults.fail_before_effect(
@@ -183,10 +183,10 @@ async def test_a_successor_completes_what_was_not_written_down_hours_later(clock
         assert entries(cluster, "n1")[0]["reason"] == RECONSTRUCTED_REASON
 
 
-async def test_an_answer_that_nobody_heard_loses_no_transition(clock: Clock) -> None:
+async def test_lost_response_loses_no_transition(clock: Clock) -> None:
     async with a_plan(clock).on_the_sandbox() as cluster:
         cluster.run(profiles_controller(WAYS["drain in the trigger"], with_history=True))
-        await led_through(cluster)
+        await complete_maintenance(cluster)
         cluster.transport().faults.fail_after_effect(
             response=504, where=lambda item: item.path.endswith("/nodes/n1"), times=None
         )
@@ -197,13 +197,13 @@ async def test_an_answer_that_nobody_heard_loses_no_transition(clock: Clock) -> 
 
 
 @pytest.mark.parametrize("fault", [*faults_for_turn(1), *map(fault_mixture, range(3))], ids=str)
-async def test_no_fault_loses_or_doubles_a_transition(clock: Clock, fault: Fault) -> None:
+async def test_every_transition_is_recorded_once_under_any_fault(clock: Clock, fault: Fault) -> None:
     async with a_plan(clock).on_the_sandbox() as cluster:
         cluster.run(profiles_controller(WAYS["drain in the trigger"], with_history=True))
         async with asyncio.TaskGroup() as group:
             group.create_task(cluster.inject_fault(fault))
-            await led_through(cluster)
-        await led_through(cluster)
+            await complete_maintenance(cluster)
+        await complete_maintenance(cluster)
         await cluster.pass_time(minutes=6)
         assert transitions(cluster, "n1") == ROUND * 2
 
@@ -211,14 +211,14 @@ async def test_no_fault_loses_or_doubles_a_transition(clock: Clock, fault: Fault
 # Where there is none
 
 
-async def test_profiles_work_the_same_without_a_history(clock: Clock) -> None:
+async def test_profiles_work_without_a_history(clock: Clock) -> None:
     async with a_cluster(clock).with_nodes(1).with_objects(a_namespace(NAMESPACE), *PODS).on_the_sandbox() as cluster:
         cluster.run(profiles_controller(WAYS["drain in the trigger"], with_history=True))
-        await led_through(cluster, rounds=2)
+        await complete_maintenance(cluster, rounds=2)
 
 
-async def test_no_state_that_was_passed_stays_on_an_operational_node_when_its_history_is_written(clock: Clock) -> None:
-    """A profile that goes on at once leaves the annotation, and no later transition comes that could remove it."""
+async def test_passed_states_annotation_is_removed_once_the_history_is_written(clock: Clock) -> None:
+    """A fast transition leaves the annotation, and no later transition removes it."""
     async with a_plan(clock).on_the_sandbox() as cluster:
         cluster.run(profiles_controller(WAYS["drain in the trigger"], with_history=True))
         await set_labels(cluster, "n1", {PROFILE_LABEL: "os--idle", "wanted": ""})

@@ -1,4 +1,4 @@
-"""What others write on nodes, and receivers that misbehave: kept, told, and no reason to hurry or to stop others."""
+"""Invalid data on nodes and misbehaving receivers cause neither hot loops nor delays of other nodes."""
 
 import json
 from collections import Counter
@@ -57,22 +57,22 @@ profiles:
 
 
 class WriteRate:
-    """Counts what a process asks of the API server, but for what it always asks: its leases."""
+    """Counts the requests of a process to the API server, except for leases."""
 
     def __init__(self, cluster: SandboxCluster) -> None:
         self._cluster = cluster
-        self._asked = 0
+        self._request_count = 0
         self._began = cluster.clock.monotonic()
         cluster.processes["operator"].transport.faults.fail_before_effect(response=500, where=self._count, times=None)
 
     def _count(self, request: Request) -> bool:
-        self._asked += "/leases" not in request.path
+        self._request_count += "/leases" not in request.path
         return False
 
     def assert_calm(self) -> None:
         """Fail if there was more than one request a second."""
         passed = self._cluster.clock.monotonic() - self._began
-        assert 0 < self._asked < passed, f"{self._asked} requests in {passed:.0f} s"
+        assert 0 < self._request_count < passed, f"{self._request_count} requests in {passed:.0f} s"
 
 
 @asynccontextmanager
@@ -85,7 +85,7 @@ async def running(
     async with with_operator_rbac(a_cluster(clock)).on_the_sandbox() as cluster:
         for name in ("n1", "n2"):
             cluster.api.put(a_node(name))
-        cluster.run(operator_with_profiles(file, outside=outside or FakeExternalClient()))
+        cluster.run(operator_with_profiles(file, external_client=outside or FakeExternalClient()))
         for name in ("n1", "n2"):
             await cluster.eventually(partial(state, cluster, name), becomes=OPERATIONAL)
         yield cluster
@@ -124,11 +124,11 @@ UNREADABLE = {
 
 
 @pytest.mark.parametrize("text", UNREADABLE.values(), ids=UNREADABLE)
-async def test_data_that_cannot_be_read_is_kept_and_told_and_others_go_on(
+async def test_unreadable_data_is_kept_and_reported_and_other_nodes_continue(
     clock: Clock, tmp_path: Path, text: str
 ) -> None:
     async with running(clock, tmp_path) as cluster:
-        pace = WriteRate(cluster)
+        write_rate = WriteRate(cluster)
         await attach(cluster, "n1", "plain", text=text)
         await attach(cluster, "n2", "plain")
         await cluster.eventually(lambda: state(cluster, "n2"), becomes=REQUIRED, within=timedelta(seconds=5))
@@ -137,7 +137,7 @@ async def test_data_that_cannot_be_read_is_kept_and_told_and_others_go_on(
         (event,) = [item for item in own_events(cluster, "n1") if item["type"] == "Warning"]
         assert event["reason"] == "MaintenanceDataUnreadable"
         assert len(str(event.get("note") or event.get("message"))) <= 1024
-        pace.assert_calm()
+        write_rate.assert_calm()
 
 
 ODD = {
@@ -155,33 +155,33 @@ ODD = {
 
 
 @pytest.mark.parametrize("text", ODD.values(), ids=ODD)
-async def test_odd_data_that_go_can_read_is_gone_by(clock: Clock, tmp_path: Path, text: str) -> None:
+async def test_odd_data_that_go_can_parse_is_used(clock: Clock, tmp_path: Path, text: str) -> None:
     async with running(clock, tmp_path) as cluster:
-        pace = WriteRate(cluster)
+        write_rate = WriteRate(cluster)
         await attach(cluster, "n1", "plain", text=text)
         await cluster.eventually(lambda: state(cluster, "n1"), becomes=REQUIRED, within=timedelta(seconds=5))
         await cluster.pass_time(minutes=1)
         assert profile_data(cluster, "n1")["Profiles"]["plain"]["Current"] == REQUIRED
         assert not [event for event in own_events(cluster, "n1") if event["type"] == "Warning"]
-        pace.assert_calm()
+        write_rate.assert_calm()
 
 
 @pytest.mark.parametrize("current", ["", "gone", "Operational", "in-maintenance ", "x" * 5000])
-async def test_a_state_that_nobody_knows_is_kept_and_told_and_other_profiles_go_on(
+async def test_unknown_state_is_kept_and_reported_and_other_profiles_continue(
     clock: Clock, tmp_path: Path, current: str
 ) -> None:
     async with running(clock, tmp_path) as cluster:
-        pace = WriteRate(cluster)
+        write_rate = WriteRate(cluster)
         await attach(cluster, "n1", "plain", "os", text=entry(Current=current))
         await cluster.eventually(lambda: profile_data(cluster, "n1")["Profiles"]["os"]["Current"], becomes=REQUIRED)
         await cluster.pass_time(minutes=1)
         assert profile_data(cluster, "n1")["Profiles"]["plain"]["Current"] == current
         reasons = Counter(event["reason"] for event in own_events(cluster, "n1") if event["type"] == "Warning")
         assert reasons["MaintenanceDataUnreadable"] == 1
-        pace.assert_calm()
+        write_rate.assert_calm()
 
 
-# The outside
+# Receivers
 
 
 def responds(status: int, body: bytes) -> ReplyFunction:
@@ -209,12 +209,12 @@ MISBEHAVING = {
 
 
 @pytest.mark.parametrize("outside", MISBEHAVING.values(), ids=MISBEHAVING)
-async def test_nobody_outside_holds_up_what_does_not_need_them(
+async def test_misbehaving_receiver_delays_nothing_else(
     clock: Clock, tmp_path: Path, outside: FakeExternalClient
 ) -> None:
-    """A node moves whatever becomes of its messages; what asks Prometheus does not pass, and says why."""
+    """Transitions do not depend on notifications; the Prometheus check does not pass and states the reason."""
     async with running(clock, tmp_path, outside) as cluster:
-        pace = WriteRate(cluster)
+        write_rate = WriteRate(cluster)
         began = len(outside.requests)
         await attach(cluster, "n1", "os")
         await attach(cluster, "n2", "plain")
@@ -225,4 +225,4 @@ async def test_nobody_outside_holds_up_what_does_not_need_them(
         reasons = {event["reason"] for event in own_events(cluster, "n1") if event["type"] == "Warning"}
         assert "NotificationFailed" in reasons
         assert len(outside.requests) - began < 10 * 60
-        pace.assert_calm()
+        write_rate.assert_calm()

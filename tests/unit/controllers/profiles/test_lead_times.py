@@ -1,4 +1,4 @@
-"""Whatever lead times its checks have, a profile takes a node once for a maintenance, and gives it back once."""
+"""With any lead times, a profile drains a node once per notice and releases it once."""
 
 from datetime import timedelta
 
@@ -45,7 +45,7 @@ minutes = st.integers(0, 16).map(lambda it: it * STEP)
 
 @settings(max_examples=40)
 @given(soon=minutes, due=minutes, over=minutes, hours=st.sets(minutes, max_size=5))
-def test_a_node_is_taken_once_and_given_back_when_the_maintenance_is_over(
+def test_profile_drains_and_releases_a_node_once_whatever_its_lead_times(
     soon: int, due: int, over: int, hours: set[int]
 ) -> None:
     spec = MaintenanceNoticeSpec(
@@ -56,19 +56,21 @@ def test_a_node_is_taken_once_and_given_back_when_the_maintenance_is_over(
     )
     raw = a_node("n1")
     cluster = FakeClusterView(raw)
-    walk = ProfileNode(FILE.format(soon=soon, due=due, over=over), labels={PROFILE_LABEL: "os"}, cluster=cluster)
-    seen = []
+    profile_node = ProfileNode(
+        FILE.format(soon=soon, due=due, over=over), labels={PROFILE_LABEL: "os"}, cluster=cluster
+    )
+    in_maintenance = []
     for minute in range(0, LAST, STEP):
         stage = (
             NoticeStage.ENDED if minute >= ENDS else NoticeStage.STARTED if minute >= STARTS else NoticeStage.SCHEDULED
         )
         cluster.announced_notices = [msgspec.structs.replace(notice, spec=msgspec.structs.replace(spec, stage=stage))]
-        walk.annotate(hours="yes" if minute in hours else None)
-        walk.now = NOW + minute * MINUTE
+        profile_node.annotate(hours="yes" if minute in hours else None)
+        profile_node.now = NOW + minute * MINUTE
         for _ in range(3):
-            walk.reconcile(elapsed=timedelta())
-            seen.append(walk.state("os") != "operational")
-    changes = [now for before, now in zip([False, *seen], seen, strict=False) if now != before]
+            profile_node.reconcile(elapsed=timedelta())
+            in_maintenance.append(profile_node.state("os") != "operational")
+    changes = [now for before, now in zip([False, *in_maintenance], in_maintenance, strict=False) if now != before]
     assert changes == [True, False]
-    first = seen.index(True) // 3 * STEP
+    first = in_maintenance.index(True) // 3 * STEP
     assert first == max(STARTS - soon, 0)

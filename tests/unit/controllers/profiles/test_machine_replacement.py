@@ -1,4 +1,4 @@
-"""A Machine is asked for once, whatever befalls the operator, and never for a transition that is not the node's."""
+"""A Machine replacement is requested once despite crashes, and never from stale data."""
 
 from datetime import timedelta
 
@@ -36,7 +36,7 @@ WANTED = {PROFILE_LABEL: "os", "wanted": "", "approved": ""}
 
 
 def plan(clock: Clock) -> ClusterPlan:
-    """Return a cluster with one node that has a Machine; nobody sees to records."""
+    """Return a cluster with one node with a Machine, without a controller of MachineMaintenances."""
     node = {
         "apiVersion": "v1",
         "kind": "Node",
@@ -53,10 +53,10 @@ async def wait_requested(cluster: SandboxCluster) -> None:
     await cluster.eventually(lambda: list(cluster.by_key(PLURAL)), becomes=[RECORD])
 
 
-def test_it_is_asked_for_once_though_the_operator_dies_at_any_write() -> None:
-    async def story(stage: CrashRun) -> None:
-        async with plan(stage.clock).on_the_sandbox() as cluster:
-            stage.start_operator(cluster.cluster)
+def test_machine_replacement_is_requested_once_after_a_crash_at_any_write() -> None:
+    async def story(run: CrashRun) -> None:
+        async with plan(run.clock).on_the_sandbox() as cluster:
+            run.start_operator(cluster.cluster)
             await set_labels(cluster, "n1", WANTED)
             await wait_requested(cluster)
             await cluster.pass_time(minutes=2)
@@ -65,8 +65,8 @@ def test_it_is_asked_for_once_though_the_operator_dies_at_any_write() -> None:
         assert assert_survives_crashes(story, operator=profiles_controller(text)) >= 3
 
 
-async def test_who_is_not_approved_any_more_is_not_asked_for_by_an_old_copy(clock: Clock) -> None:
-    """The operator hears of the approval when it was taken back long ago: it could not be undone."""
+async def test_stale_approval_requests_no_machine_replacement(clock: Clock) -> None:
+    """The watch event of the approval arrives after its withdrawal: a replacement could not be undone."""
     async with plan(clock).on_the_sandbox() as cluster:
         cluster.run(profiles_controller(FILE))
         await set_labels(cluster, "n1", WANTED | {"approved": None})
@@ -82,7 +82,7 @@ async def test_who_is_not_approved_any_more_is_not_asked_for_by_an_old_copy(cloc
         await wait_requested(cluster)
 
 
-async def test_what_cannot_be_asked_for_is_told_and_asked_for_again(clock: Clock) -> None:
+async def test_failed_replacement_request_is_reported_and_retried(clock: Clock) -> None:
     async with plan(clock).on_the_sandbox() as cluster:
         cluster.transport().faults.fail_before_effect(method="POST", path=PLURAL, response=403, times=2)
         cluster.run(profiles_controller(FILE))

@@ -1,4 +1,4 @@
-"""What is counted about profiles."""
+"""Metrics of profiles."""
 
 import math
 from datetime import timedelta
@@ -58,22 +58,24 @@ def find(namespace: str, kind: str, name: str) -> Owner | None:
         ("ReplicaSet", "roll-1", ShuffledPod("replica_set_roll-1", 0.25)),
     ],
 )
-def test_a_pod_counts_for_its_owner_by_how_many_that_has(kind: str, name: str, expected: ShuffledPod) -> None:
+def test_shuffled_pod_counts_for_its_owner_relative_to_its_replicas(
+    kind: str, name: str, expected: ShuffledPod
+) -> None:
     assert shuffled_pods([owned(kind, name)], find) == (expected,)
 
 
-def test_pods_of_others_and_of_nobody_do_not_count() -> None:
+def test_pods_without_a_known_controller_do_not_count() -> None:
     assert shuffled_pods([owned("Job", "backup"), Object()], find) == ()
 
 
 @pytest.mark.parametrize(("kind", "name"), [("ReplicaSet", "lost-1"), ("StatefulSet", "gone")])
-def test_a_pod_whose_owner_cannot_be_told_takes_no_other_along(kind: str, name: str) -> None:
+def test_pod_with_an_unknown_owner_does_not_affect_others(kind: str, name: str) -> None:
     assert shuffled_pods([owned("StatefulSet", "db"), owned(kind, name)], find) == (
         ShuffledPod("stateful_set_db", 0.2),
     )
 
 
-def test_shuffles_add_up_by_owner_and_profile() -> None:
+def test_shuffles_are_summed_up_by_owner_and_profile() -> None:
     metrics = ProfileMetrics()
     pods = [owned("ReplicaSet", "web-1"), owned("ReplicaSet", "web-1"), owned("StatefulSet", "db")]
     metrics.initialize_shuffles([*shuffled_pods(pods, find), ShuffledPod("daemon_set_new", math.inf)], profile="os")
@@ -89,7 +91,7 @@ def test_shuffles_add_up_by_owner_and_profile() -> None:
     assert metrics.shuffles_per_replica.values[("stateful_set_db", "os")] == 0.2
 
 
-def test_there_is_an_end_to_new_series(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_number_of_metric_series_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_MAX_SERIES", 2)
     metrics = ProfileMetrics()
     for name in ("a", "b", "c", "d", "a"):
@@ -97,7 +99,7 @@ def test_there_is_an_end_to_new_series(monkeypatch: pytest.MonkeyPatch) -> None:
     assert metrics.shuffles.values == {("a", "os"): 2, ("b", "os"): 1, (OVERFLOW_LABEL, "os"): 2}
 
 
-def test_looks_are_counted_with_how_long_they_waited_and_took() -> None:
+def test_reconciles_are_counted_with_queue_and_run_time() -> None:
     metrics = ProfileMetrics()
     metrics.initialize_series(["os"])
     assert metrics.failures.values == {("os",): 0}

@@ -1,4 +1,4 @@
-"""What nodes say about drains of profiles, and that nobody else's conditions are touched."""
+"""Node conditions of profile drains; conditions of others are kept."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -53,7 +53,7 @@ NO_DRAIN, NOT_DRAINED = ("DrainInProgress", "False", ENDED), ("Drained", "False"
 
 
 @pytest.mark.parametrize(
-    ("node", "state", "says"),
+    ("node", "state", "expected"),
     [
         (a_node(), IDLE, {}),
         (a_node(), THERE, {}),
@@ -70,10 +70,10 @@ NO_DRAIN, NOT_DRAINED = ("DrainInProgress", "False", ENDED), ("Drained", "False"
         (a_node(NO_DRAIN, NOT_DRAINED), DRAINING, {"DrainInProgress": ("True", OF_PROFILE)}),
     ],
 )
-def test_conditions_follow_the_drain(node: Node, state: DrainState, says: dict[str, tuple[str, str]]) -> None:
-    """Also by a successor, which knows no more than what stands on the node."""
+def test_conditions_follow_the_drain(node: Node, state: DrainState, expected: dict[str, tuple[str, str]]) -> None:
+    """Also after a restart, when only the node is known."""
     change = conditions_patch(node, state, now=NOW)
-    assert conditions_of(change) == says
+    assert conditions_of(change) == expected
     if change is not None:
         assert change["metadata"] == {"uid": "u", "resourceVersion": "1"}
 
@@ -82,19 +82,21 @@ def test_conditions_follow_the_drain(node: Node, state: DrainState, says: dict[s
 @pytest.mark.parametrize(
     ("status", "message"), [("True", "Haulout: NodeMaintenance x"), ("True", "me"), ("False", "me")]
 )
-def test_what_others_say_is_left_alone(state: DrainState, status: str, message: str) -> None:
+def test_conditions_of_others_are_kept(state: DrainState, status: str, message: str) -> None:
     node = a_node(("DrainInProgress", status, message), ("Drained", status, message))
     assert conditions_patch(node, state, now=NOW) is None
 
 
-@pytest.mark.parametrize("stage", LifecycleState)
+@pytest.mark.parametrize("lifecycle_state", LifecycleState)
 @pytest.mark.parametrize("condition", [DRAIN, DRAINED])
-def test_a_maintenance_leaves_alone_what_a_profile_says(stage: LifecycleState, condition: tuple[str, str, str]) -> None:
-    """So that the two of them do not change it back and forth."""
-    change = node_conditions.conditions_patch(a_node(condition), stage, "NodeMaintenance x", now=NOW)
+def test_node_maintenance_keeps_the_conditions_of_a_profile(
+    lifecycle_state: LifecycleState, condition: tuple[str, str, str]
+) -> None:
+    """Otherwise the two controllers would overwrite each other."""
+    change = node_conditions.conditions_patch(a_node(condition), lifecycle_state, "NodeMaintenance x", now=NOW)
     assert condition[0] not in conditions_of(change)
 
 
-def test_another_profile_that_drains_says_its_name() -> None:
+def test_condition_names_the_profile_that_drains() -> None:
     node = a_node(("DrainInProgress", "True", "Haulout profile other"), NOT_DRAINED)
     assert conditions_of(conditions_patch(node, DRAINING, now=NOW)) == {"DrainInProgress": ("True", OF_PROFILE)}

@@ -1,4 +1,4 @@
-"""A node that maintenance is announced for is woken when it should be, and no other node is."""
+"""Notices trigger reconciles of their node at the right time, and of no other node."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -34,12 +34,12 @@ class World:
     controller: ProfilesController
 
     @property
-    def looks(self) -> float:
-        """How often a node was looked at."""
+    def reconcile_count(self) -> float:
+        """The number of reconciles."""
         return self.controller.metrics.reconciles.values[CONTROLLER, "success"]
 
     async def is_cordoned(self, name: str) -> bool:
-        """Tell whether a node takes no pods."""
+        """Tell whether a node is cordoned."""
         return (await self.client.get(NODES, name)).spec.unschedulable
 
     async def announce(self, name: str, *, ahead: timedelta) -> None:
@@ -59,14 +59,14 @@ async def a_world(clock: Clock) -> AsyncIterator[World]:
         await client.create(NODES, a_node(f"n{number}"))
     made: list[ProfileInformers] = []
 
-    def surround(item: ProfilesController) -> ProfileInformers:
+    def create_informers(item: ProfilesController) -> ProfileInformers:
         made.append(ProfileInformers(item, client, external=FakeExternalClient()))
         return made[0]
 
     events = EventRecorder(client, instance="test", controller="maintenance")
     profile_events = ProfileEvents(events, clock=clock)
     controller = ProfilesController(
-        client, events=profile_events, settings=ProfileSettings(namespace="haulout"), informers=surround
+        client, events=profile_events, settings=ProfileSettings(namespace="haulout"), informers=create_informers
     )
     async with asyncio.TaskGroup() as group:
         running = [group.create_task(item) for item in (events.run(), controller.run())]
@@ -78,22 +78,22 @@ async def a_world(clock: Clock) -> AsyncIterator[World]:
             task.cancel()
 
 
-async def test_a_notice_wakes_its_node_and_no_other(clock: Clock) -> None:
+async def test_notice_triggers_a_reconcile_of_its_node_only(clock: Clock) -> None:
     async with a_world(clock) as world:
-        before = world.looks
+        before = world.reconcile_count
         await world.announce("n7", ahead=timedelta(hours=5))
         await clock.sleep(timedelta(minutes=1))
-        assert 1 <= world.looks - before <= 2
+        assert 1 <= world.reconcile_count - before <= 2
         assert [item.name for item in world.controller.statuses.all()] == ["n7"]
 
 
-async def test_a_maintenance_that_is_a_week_ahead_is_begun_to_the_second(clock: Clock) -> None:
+async def test_maintenance_a_week_ahead_starts_on_the_second(clock: Clock) -> None:
     async with a_world(clock) as world:
         await world.announce("n7", ahead=timedelta(weeks=1))
         await clock.sleep(timedelta(minutes=1))
-        before = world.looks
+        before = world.reconcile_count
         await clock.sleep(timedelta(weeks=1) - timedelta(minutes=16, seconds=2))
-        assert world.looks == before, "nothing happened, so nobody looked"
+        assert world.reconcile_count == before, "no reconcile without an event"
         assert not await world.is_cordoned("n7")
         await eventually(clock, lambda: world.is_cordoned("n7"), within=timedelta(seconds=4))
         assert not await world.is_cordoned("n6")

@@ -34,7 +34,7 @@ class Suite:
     """A cluster without kubelets in which the operator works by a file."""
 
     cluster: SandboxCluster
-    lives: list[ProfilesComponent] = field(default_factory=list)
+    components: list[ProfilesComponent] = field(default_factory=list)
 
     def add(self, name: str, *profiles: str, **labels: str) -> None:
         """Add a node."""
@@ -59,19 +59,19 @@ class Suite:
         await self.cluster.patch("nodes", node, metadata={"labels": labels})
 
     def check(self, name: str, node: str = "n1") -> RawObject:
-        """Return what `/api/v1/info` says of a check."""
-        (found,) = [item for item in self.lives[-1].infos() or () if item["node"] == node]
-        (told,) = {
+        """Return the entry of a check in `/api/v1/info`."""
+        (found,) = [item for item in self.components[-1].infos() or () if item["node"] == node]
+        (info,) = {
             id(info): info
             for profile in found["profiles"]
             for transition in profile["applied"]["transitions"]
             for key, info in transition["chain"]["info"].items()
             if key == name
         }.values()
-        return dict(told)
+        return dict(info)
 
     def failures(self, node: str = "n1") -> list[str]:
-        """Return what events say went wrong with a node."""
+        """Return the warning events of a node."""
         about = own_events(self.cluster, node)
         return [str(event.get("note") or event.get("message")) for event in about if event["type"] == "Warning"]
 
@@ -81,7 +81,7 @@ Suites = Callable[..., Any]
 
 @pytest.fixture
 def a_suite(clock: Clock, tmp_path: Path) -> Suites:
-    """Return how to run the operator by a file, with the rights that we ship for it."""
+    """Return a function that runs the operator with a file and the shipped RBAC for it."""
 
     @asynccontextmanager
     async def run(text: str, *objects: RawObject, outside: FakeExternalClient | None = None) -> AsyncIterator[Suite]:
@@ -93,14 +93,16 @@ def a_suite(clock: Clock, tmp_path: Path) -> Suites:
             suite = Suite(cluster)
             for each in objects:
                 cluster.api.put(each)
-            cluster.run(operator_with_profiles(file, outside=outside, on_started=suite.lives.append))
+            cluster.run(operator_with_profiles(file, external_client=outside, on_started=suite.components.append))
             yield suite
 
     return run
 
 
-def by(check: str, *, state: State = OPERATIONAL, target: State = MAINTAINED, name: str = "test") -> str:
-    """Return a file whose profile goes from a state to another by one check; whoever is `ready` is required."""
+def profile_with_check(
+    check: str, *, state: State = OPERATIONAL, target: State = MAINTAINED, name: str = "test"
+) -> str:
+    """Return a file whose profile has one transition with a check; nodes with label `ready` are required."""
     before = "operational: {transitions: [{check: ready, next: maintenance-required}]}" if state is REQUIRED else ""
     return f"""
 intervals: {{requeue: 200ms, notify: 500ms}}
@@ -120,9 +122,9 @@ profiles:
 # Limits
 
 
-async def test_a_limit_counts_by_the_label_of_the_profile(a_suite: Suites) -> None:
+async def test_max_maintenance_counts_nodes_by_profile_label(a_suite: Suites) -> None:
     """C10, C11."""
-    text = by("type: maxMaintenance, config: {max: 1}", state=REQUIRED)
+    text = profile_with_check("type: maxMaintenance, config: {max: 1}", state=REQUIRED)
     async with a_suite(text) as suite:
         suite.add("n1", "test", ready="")
         await suite.becomes(MAINTAINED)
@@ -135,11 +137,11 @@ async def test_a_limit_counts_by_the_label_of_the_profile(a_suite: Suites) -> No
 
 
 @pytest.mark.parametrize(("parallel", "inside"), [(1, 1), (2, 2)])
-async def test_leases_let_as_many_through_as_there_are(a_suite: Suites, parallel: int, inside: int) -> None:
+async def test_stagger_allows_as_many_nodes_as_there_are_leases(a_suite: Suites, parallel: int, inside: int) -> None:
     """C12, C13, C14, C15."""
     config = f"{{duration: 6m, leaseName: mc-lease, leaseNamespace: default, parallel: {parallel}}}"
     nodes = ("n1", "n2", "n3")
-    async with a_suite(by(f"type: stagger, config: {config}")) as suite:
+    async with a_suite(profile_with_check(f"type: stagger, config: {config}")) as suite:
 
         def there() -> list[str]:
             return [node for node in nodes if suite.state(node) == MAINTAINED]
@@ -163,7 +165,7 @@ async def test_leases_let_as_many_through_as_there_are(a_suite: Suites, parallel
 # Threads
 
 
-def threads(node: str) -> tuple[str, str]:
+def thread_reply(node: str) -> tuple[str, str]:
     return "Maintenance", f"{node} is required"
 
 
@@ -191,17 +193,17 @@ profiles:
 """
 
 
-async def test_messages_of_a_period_are_one_thread(a_suite: Suites) -> None:
+async def test_messages_of_a_period_form_one_slack_thread(a_suite: Suites) -> None:
     """C16, C17, C18."""
     slack = FakeSlack()
     async with a_suite(THREAD, outside=FakeExternalClient(reply_to=slack)) as suite:
         suite.add("n1", "test", ready="")
-        await suite.cluster.eventually(lambda: slack.replies, becomes=[threads("n1")])
+        await suite.cluster.eventually(lambda: slack.replies, becomes=[thread_reply("n1")])
         assert slack.titles == ["Maintenance"]
         lease = suite.cluster.get("leases", "default/thread")["spec"]
         assert (lease["holderIdentity"], lease["leaseDurationSeconds"]) == (slack.posts[0]["ts"], 360)
         suite.add("n2", "test", ready="")
-        await suite.cluster.eventually(lambda: slack.replies, becomes=[threads("n1"), threads("n2")])
+        await suite.cluster.eventually(lambda: slack.replies, becomes=[thread_reply("n1"), thread_reply("n2")])
         assert slack.titles == ["Maintenance"]
         await suite.cluster.pass_time(minutes=7)
         suite.add("n3", "test", ready="")
@@ -213,7 +215,7 @@ async def test_messages_of_a_period_are_one_thread(a_suite: Suites) -> None:
 # Affinity
 
 
-def delicate(name: str, *, on: str) -> RawObject:
+def a_sensitive_pod(name: str, *, on: str) -> RawObject:
     """Return a pod that prefers operational nodes."""
     term = {"matchExpressions": [{"key": STATE_LABEL, "operator": "In", "values": ["operational"]}]}
     preferred = [{"weight": 1, "preference": term}]
@@ -221,8 +223,8 @@ def delicate(name: str, *, on: str) -> RawObject:
     return a_pod(f"shop/{name}", on=on, affinity=affinity)
 
 
-AFFINITY = by("type: affinity, config: null", state=REQUIRED)
-ENOUGH = by("type: affinity, config: {minOperational: 1}", state=REQUIRED)
+AFFINITY = profile_with_check("type: affinity, config: null", state=REQUIRED)
+ENOUGH = profile_with_check("type: affinity, config: {minOperational: 1}", state=REQUIRED)
 
 
 @pytest.mark.parametrize(
@@ -232,11 +234,11 @@ ENOUGH = by("type: affinity, config: {minOperational: 1}", state=REQUIRED)
         pytest.param(AFFINITY, ("n1",), {"n2": "test"}, False, id="C20"),
         pytest.param(AFFINITY, ("n1", "n2"), {"n2": "test"}, True, id="C21"),
         pytest.param(AFFINITY, ("n1",), {"n2": "other"}, True, id="C24"),
-        pytest.param(ENOUGH, ("n1",), {"n2": "test", "n3": "test--idle"}, False, id="nobody is operational"),
+        pytest.param(ENOUGH, ("n1",), {"n2": "test", "n3": "test--idle"}, False, id="no operational node"),
         pytest.param(ENOUGH, ("n1",), {"n2": "test", "n4": "test"}, True, id="C25"),
     ],
 )
-async def test_nodes_with_delicate_pods_let_others_go_first(
+async def test_affinity_makes_nodes_with_sensitive_pods_wait_for_others(
     a_suite: Suites,
     text: str,
     pods: Sequence[str],
@@ -248,7 +250,7 @@ async def test_nodes_with_delicate_pods_let_others_go_first(
         "  - {name: ready,", "  - {name: mine, type: hasLabel, config: {key: mine}}\n  - {name: ready,"
     )
     plain = [a_pod("shop/plain", on="n1")]
-    async with a_suite(held, *plain, *(delicate(f"on-{pod}", on=pod) for pod in pods)) as suite:
+    async with a_suite(held, *plain, *(a_sensitive_pod(f"on-{pod}", on=pod) for pod in pods)) as suite:
         for name, label in profiles.items():
             ready = {} if name == "n4" else {"ready": ""}
             suite.add(name, label, **ready)
@@ -258,9 +260,9 @@ async def test_nodes_with_delicate_pods_let_others_go_first(
         assert passes or "n2" in suite.check("it")["info"]["reason"]
 
 
-async def test_affinity_elsewhere_is_a_failure(a_suite: Suites) -> None:
+async def test_affinity_outside_of_maintenance_required_is_a_failure(a_suite: Suites) -> None:
     """C22."""
-    async with a_suite(by("type: affinity, config: null")) as suite:
+    async with a_suite(profile_with_check("type: affinity, config: null")) as suite:
         suite.add("n1", "test")
         await suite.assert_stays(OPERATIONAL)
         assert suite.failures() == ["At least one check plugin failed for profile test: Will stay in operational state"]
@@ -271,9 +273,9 @@ async def test_affinity_elsewhere_is_a_failure(a_suite: Suites) -> None:
 
 
 @pytest.mark.parametrize(("count", "passes"), [(1, True), (3, False)])
-async def test_nodes_are_counted(a_suite: Suites, count: int, passes: bool) -> None:  # noqa: FBT001 - a table
+async def test_node_count_requires_the_minimum(a_suite: Suites, count: int, passes: bool) -> None:  # noqa: FBT001 - a table
     """C26."""
-    async with a_suite(by(f"type: nodeCount, config: {{count: {count}}}")) as suite:
+    async with a_suite(profile_with_check(f"type: nodeCount, config: {{count: {count}}}")) as suite:
         suite.add("n1", "test")
         await suite.assert_stays(MAINTAINED if passes else OPERATIONAL)
         if not passes:
@@ -296,7 +298,7 @@ async def test_nodes_are_counted(a_suite: Suites, count: int, passes: bool) -> N
         ("1.0.0", {"n2": "2.0.0"}, ", profileScoped: yes", False),
     ],
 )
-async def test_versions_are_compared(
+async def test_cluster_semver_compares_versions(
     a_suite: Suites,
     own: str,
     others: dict[str, str],
@@ -304,7 +306,7 @@ async def test_versions_are_compared(
     passes: bool,  # noqa: FBT001 - a table
 ) -> None:
     """C27, C28."""
-    async with a_suite(by(f"type: clusterSemver, config: {{key: version{config}}}")) as suite:
+    async with a_suite(profile_with_check(f"type: clusterSemver, config: {{key: version{config}}}")) as suite:
         for name, version in others.items():
             suite.add(name, version=version)
         suite.add("n1", "test", version=own)
@@ -312,9 +314,9 @@ async def test_versions_are_compared(
         assert not suite.failures()
 
 
-async def test_a_version_that_is_none_is_a_failure_and_a_missing_one_is_not_known(a_suite: Suites) -> None:
-    """C29; "no data" does not pass, with the reason, and fails nobody."""
-    async with a_suite(by("type: clusterSemver, config: {key: version}")) as suite:
+async def test_cluster_semver_fails_on_an_invalid_version_and_is_unknown_without_one(a_suite: Suites) -> None:
+    """C29; "no data" does not pass, states the reason, and is no failure."""
+    async with a_suite(profile_with_check("type: clusterSemver, config: {key: version}")) as suite:
         suite.add("n2", version="2.0.0")
         suite.add("n1", "test", version="latest")
         await suite.assert_stays(OPERATIONAL)
@@ -335,9 +337,9 @@ async def test_a_version_that_is_none_is_a_failure_and_a_missing_one_is_not_know
         ("{key: absent}", False),
     ],
 )
-async def test_any_node_may_have_the_label(a_suite: Suites, config: str, passes: bool) -> None:  # noqa: FBT001 - a table
+async def test_any_label_passes_if_any_node_has_the_label(a_suite: Suites, config: str, passes: bool) -> None:  # noqa: FBT001 - a table
     """C37; a label that comes later is noticed."""
-    async with a_suite(by(f"type: anyLabel, config: {config}")) as suite:
+    async with a_suite(profile_with_check(f"type: anyLabel, config: {config}")) as suite:
         suite.add("n2", mark="yes-it-is")
         suite.add("n1", "test")
         await suite.assert_stays(MAINTAINED if passes else OPERATIONAL)
@@ -364,10 +366,10 @@ profiles:
 
 
 @pytest.mark.parametrize("force", [False, True])
-async def test_a_pod_that_does_not_end_is_only_killed_by_force(a_suite: Suites, force: bool) -> None:  # noqa: FBT001 - a table
+async def test_hanging_pod_is_force_deleted_only_with_force_eviction(a_suite: Suites, force: bool) -> None:  # noqa: FBT001 - a table
     """C40, C39; 12.9: force deletion deadline."""
     text = DRAIN.replace("FORCE", str(force).lower())
-    stuck = a_pod("shop/stuck", on="n1").running()  # no kubelet is there that would end it
+    stuck = a_pod("shop/stuck", on="n1").running()  # without a kubelet it never terminates
     async with a_suite(text, stuck) as suite:
         suite.add("n1", "test", ready="")
         await suite.cluster.eventually(lambda: _is_leaving(suite, "shop/stuck"))
@@ -385,11 +387,11 @@ def _is_leaving(suite: Suite, pod: str) -> bool:
 # Several at once
 
 
-async def test_what_goes_wrong_in_one_profile_leaves_the_others_alone(a_suite: Suites) -> None:
-    """The suite's profile `broken`: in Go no profile of its node would move."""
+async def test_failure_in_one_profile_does_not_affect_others(a_suite: Suites) -> None:
+    """The suite's profile `broken`: in Go it would block all profiles of its node."""
     bad = "type: prometheusInstant, config: {url: 'http://nobody/', query: up, expr: value > 0}"
     external = FakeExternalClient(reply_to=lambda _: (500, b"no"))
-    async with a_suite(by(bad, name="broken"), outside=external) as suite:
+    async with a_suite(profile_with_check(bad, name="broken"), outside=external) as suite:
         suite.add("n1", "broken", "other", ready="")
         await suite.becomes(REQUIRED)
         assert {
@@ -403,19 +405,19 @@ async def test_what_goes_wrong_in_one_profile_leaves_the_others_alone(a_suite: S
         ]
 
 
-async def test_the_default_profile_of_all_nodes_can_be_redefined(a_suite: Suites) -> None:
+async def test_default_profile_of_all_nodes_can_be_redefined(a_suite: Suites) -> None:
     """12.9: default profile redefinition."""
-    async with a_suite(by("type: hasLabel, config: {key: ready}", name="default")) as suite:
+    async with a_suite(profile_with_check("type: hasLabel, config: {key: ready}", name="default")) as suite:
         suite.add("n1", ready="")
         suite.add("n2", "other", ready="")
         await suite.becomes(MAINTAINED)
         await suite.becomes(REQUIRED, "n2")
 
 
-async def test_the_first_instant_of_a_profile_is_told_in_utc(a_suite: Suites, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_initial_transition_is_written_in_utc(a_suite: Suites, monkeypatch: pytest.MonkeyPatch) -> None:
     """12.9: time zone of the initial Transition; the process may live in another one."""
     monkeypatch.setenv("TZ", "Asia/Tokyo")
-    async with a_suite(by("type: hasLabel, config: {key: ready}")) as suite:
+    async with a_suite(profile_with_check("type: hasLabel, config: {key: ready}")) as suite:
         suite.add("n1", "test")
         await suite.becomes(OPERATIONAL)
         (entry,) = profile_data(suite.cluster, "n1")["Profiles"].values()
@@ -441,7 +443,7 @@ profiles:
 """
 
 
-async def test_a_oneshot_is_sent_once_for_each_time_that_its_state_lasts_long_enough(a_suite: Suites) -> None:
+async def test_oneshot_notification_is_sent_once_per_state_that_lasts_long_enough(a_suite: Suites) -> None:
     """12.9: oneshot inside the controller."""
     external = FakeExternalClient()
     async with a_suite(ONCE, outside=external) as suite:
@@ -463,7 +465,7 @@ async def test_a_oneshot_is_sent_once_for_each_time_that_its_state_lasts_long_en
         assert [request.json["text"] for request in external.requests] == [REQUIRED, REQUIRED]
 
 
-async def test_a_write_that_is_refused_is_tried_again_and_nothing_is_lost(a_suite: Suites) -> None:
+async def test_failed_node_patch_is_retried_and_loses_nothing(a_suite: Suites) -> None:
     """12.9: patch failure."""
     external = FakeExternalClient()
     async with a_suite(ONCE.replace("delay: 1m", "delay: 0s"), outside=external) as suite:

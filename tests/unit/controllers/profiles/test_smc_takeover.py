@@ -53,8 +53,8 @@ WAYS = {OPERATIONAL: ("c1", REQUIRED, "t1"), REQUIRED: ("c2", MAINTAINED, "t2"),
 ENTER, NOTIFY = {MAINTAINED: "e"}, {REQUIRED: "told"}
 
 
-def strictly(text: str) -> Any:
-    """Read the annotation as Go does: any member that it does not know is an error."""
+def parse_strictly(text: str) -> Any:
+    """Parse the annotation like Go: an unknown member is an error."""
     found = json.loads(text) if text else {"Profiles": {}, "Notifications": {}}
     assert set(found) == {"Profiles", "Notifications"}
     for entry in found["Profiles"].values():
@@ -66,30 +66,30 @@ def strictly(text: str) -> Any:
 class GoController:
     """One reconcile of the SAP maintenance-controller (sections 4.3 to 4.6 of its contract), for the file above."""
 
-    def __init__(self, walk: ProfileNode) -> None:
-        self.walk = walk
+    def __init__(self, profile_node: ProfileNode) -> None:
+        self.profile_node = profile_node
         self.sent = 0
 
     def step(self) -> None:
         """Reconcile, and write the node."""
-        self.walk.now += MINUTE
-        walk, now = self.walk, self._now()
-        found = strictly(walk.data)
+        self.profile_node.now += MINUTE
+        profile_node, now = self.profile_node, self._now()
+        found = parse_strictly(profile_node.data)
         entry = found["Profiles"].setdefault("p", {"Transition": now, "Current": OPERATIONAL, "Previous": OPERATIONAL})
         before = entry["Current"]
         if entry["Previous"] != before and before in ENTER:
             self._run(ENTER[before])
         self._notify(found["Notifications"], entry, now)
         check, following, trigger = WAYS[before]
-        if walk.node.metadata.annotations.get(check) == "yes":
+        if profile_node.node.metadata.annotations.get(check) == "yes":
             self._run(trigger)
             entry.update(Transition=now, Current=following)
         entry["Previous"] = before
-        walk.label({STATE_LABEL: entry["Current"]})
-        walk.annotate(**{DATA_ANNOTATION: json.dumps(found, separators=(",", ":"), sort_keys=False)})
+        profile_node.label({STATE_LABEL: entry["Current"]})
+        profile_node.annotate(**{DATA_ANNOTATION: json.dumps(found, separators=(",", ":"), sort_keys=False)})
 
     def _run(self, name: str) -> None:
-        self.walk.label({name: str(int(self.walk.labels.get(name, "0")) + 1)})
+        self.profile_node.label({name: str(int(self.profile_node.labels.get(name, "0")) + 1)})
 
     def _notify(self, times: dict[str, str], entry: Mapping[str, str], now: str) -> None:
         name = NOTIFY.get(entry["Current"])
@@ -100,27 +100,27 @@ class GoController:
                 self.sent += 1
 
     def _now(self) -> str:
-        return self.walk.now.strftime("%Y-%m-%dT%H:%M:%SZ")
+        return self.profile_node.now.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def led(turns: Sequence[bool]) -> tuple[ProfileNode, int, list[str]]:
-    """Lead a node through a round, with a step of ours wherever a turn says so; return what was sent and written."""
-    walk = ProfileNode(FILE, labels={PROFILE_LABEL: "p"})
-    go, sent, written = GoController(walk), 0, []
-    wishes: dict[int, Callable[[], None]] = {
-        1: lambda: walk.annotate(c1="yes"),
-        4: lambda: walk.annotate(c2="yes"),
-        7: lambda: walk.annotate(c1=None, c3="yes"),
+def run_alternately(turns: Sequence[bool]) -> tuple[ProfileNode, int, list[str]]:
+    """Run a full cycle in which `turns` chooses the controller of each step; return notifications and annotations."""
+    profile_node = ProfileNode(FILE, labels={PROFILE_LABEL: "p"})
+    go, sent, written = GoController(profile_node), 0, []
+    changes: dict[int, Callable[[], None]] = {
+        1: lambda: profile_node.annotate(c1="yes"),
+        4: lambda: profile_node.annotate(c2="yes"),
+        7: lambda: profile_node.annotate(c1=None, c3="yes"),
     }
     for number, is_ours in enumerate(turns):
-        wishes.get(number, lambda: None)()
+        changes.get(number, lambda: None)()
         if is_ours:
-            sent += len(walk.reconcile().notifications)
+            sent += len(profile_node.reconcile().notifications)
         else:
             go.step()
-        strictly(walk.data)
-        written.append(walk.data)
-    return walk, sent + go.sent, written
+        parse_strictly(profile_node.data)
+        written.append(profile_node.data)
+    return profile_node, sent + go.sent, written
 
 
 TURNS = 12
@@ -128,37 +128,37 @@ TURNS = 12
 
 @settings(max_examples=60, derandomize=True)
 @given(st.lists(st.booleans(), min_size=TURNS, max_size=TURNS))
-def test_whoever_takes_over_goes_on_where_the_other_was(turns: list[bool]) -> None:
-    walk, sent, _ = led(turns)
-    assert walk.states() == {"p": OPERATIONAL}
-    assert {item: walk.labels.get(item) for item in ("t1", "t2", "t3", "e")} == dict.fromkeys(
+def test_either_controller_continues_where_the_other_stopped(turns: list[bool]) -> None:
+    profile_node, sent, _ = run_alternately(turns)
+    assert profile_node.states() == {"p": OPERATIONAL}
+    assert {item: profile_node.labels.get(item) for item in ("t1", "t2", "t3", "e")} == dict.fromkeys(
         ("t1", "t2", "t3", "e"), "1"
     )
-    assert (walk.labels[STATE_LABEL], sent) == (OPERATIONAL, 1)
+    assert (profile_node.labels[STATE_LABEL], sent) == (OPERATIONAL, 1)
 
 
 @pytest.mark.parametrize("handed_over", range(TURNS + 1))
-def test_both_write_the_same_but_for_what_nothing_hangs_on(handed_over: int) -> None:
-    """`Previous` may be a step ahead with us, where there is nothing to do on entering."""
-    _, _, ours = led([True] * TURNS)
-    _, _, theirs = led([False] * TURNS)
-    _, _, mixed = led([False] * handed_over + [True] * (TURNS - handed_over))
+def test_both_controllers_write_the_same_data_except_previous(handed_over: int) -> None:
+    """Our `Previous` may be a step ahead where there is no enter chain."""
+    _, _, ours = run_alternately([True] * TURNS)
+    _, _, theirs = run_alternately([False] * TURNS)
+    _, _, mixed = run_alternately([False] * handed_over + [True] * (TURNS - handed_over))
     for number, text in enumerate(mixed):
         expected = {_without_previous(item[number]) for item in (ours, theirs)}
         assert _without_previous(text) in expected, f"step {number}"
     assert mixed[-1] == ours[-1] == theirs[-1]
 
 
-def test_what_is_idle_is_not_written_again() -> None:
-    """A take-over alone changes no byte, so that it wakes nobody."""
+def test_takeover_of_an_idle_node_writes_no_change() -> None:
+    """A takeover alone changes no byte, so it triggers no reconcile."""
     for first in (True, False):
-        _, _, written = led([first] * TURNS + [not first] * 3)
+        _, _, written = run_alternately([first] * TURNS + [not first] * 3)
         assert len(set(written[TURNS:])) == 1
         assert all(before == after for before, after in pairwise(written[TURNS - 1 :]))
 
 
 def _without_previous(text: str) -> str:
-    found = strictly(text)
+    found = parse_strictly(text)
     for entry in found["Profiles"].values():
         del entry["Previous"]
     return json.dumps(found)

@@ -1,15 +1,15 @@
-"""The latest decisions about nodes, and who is told of them."""
+"""The latest statuses of nodes, and their subscribers."""
 
 from haulout.controllers.profiles.status import NodeStatus, NodeStatuses
 from support.fakes.cluster_view import NOW
 
 
-def test_subscribers_are_told_once_that_a_node_is_gone() -> None:
-    info, told = NodeStatuses(), list[str]()
+def test_subscribers_are_notified_once_of_a_deleted_node() -> None:
+    info, deleted = NodeStatuses(), list[str]()
     info.store(NodeStatus("n1", {}, (), NOW, None))
-    info.subscribe(told.append)
+    info.subscribe(deleted.append)
     info.forget("n1")
-    assert told == ["n1"]
+    assert deleted == ["n1"]
     assert info.get("n1") is None
     info.forget("n1")
-    assert told == ["n1"]
+    assert deleted == ["n1"]

@@ -1,4 +1,4 @@
-"""What stands above every page, what is told of notices, and of what was logged."""
+"""Banners, notices and recent warnings of the API."""
 
 import logging
 from datetime import UTC, datetime, timedelta
@@ -92,20 +92,20 @@ def banner_rows(**known: Any) -> list[tuple[str, str, str]]:
         ({"other_warnings": ["Machines wait"]}, "warning", "health", "Machines wait"),
     ],
 )
-def test_what_is_wrong_is_told_with_where_there_is_more(
+def test_each_problem_has_a_banner_that_links_to_its_page(
     known: dict[str, Any], level: str, page: str, text: str
 ) -> None:
     assert banner_rows(**known) == [(level, page, text)]
 
 
-def test_if_all_is_well_nothing_is_told() -> None:
+def test_healthy_operator_has_no_banners() -> None:
     healthy = [ComponentHealth(name="source oci", is_healthy=True, message="quiet")]
     missing = [WatchHealth(resource="maintenancenotices.haulout.dev", is_synced=False, problem=NO_SUCH_KIND)]
     over = [Notice(name="aws-1", phase="Completed", kind="Reboot", is_on_time=False)]
     assert banner_rows(components=healthy, sources=healthy, watches=missing, notices=over) == []
 
 
-def test_the_worst_comes_first() -> None:
+def test_banners_are_sorted_by_severity() -> None:
     found = banners(BannerInputs(leader="", other_warnings=["x"], notices=[LATE_NOTICE]))
     assert [item.level for item in found] == [Level.CRITICAL, Level.WARNING, Level.WARNING]
     assert all(isinstance(item, Banner) for item in found)
@@ -121,7 +121,7 @@ def a_notice(name: str = "aws-1", *, status: MaintenanceNoticeStatus | None = No
     )
 
 
-def test_a_notice_tells_whether_it_is_on_time_and_what_happened_the_newest_first() -> None:
+def test_notice_has_its_on_time_condition_and_history_newest_first() -> None:
     conditions = (
         StatusCondition(type="OnTime", status="False", message="3 pods stay"),
         StatusCondition(type="Rescheduled", status="True", message="moved by a day"),
@@ -139,19 +139,19 @@ def test_a_notice_tells_whether_it_is_on_time_and_what_happened_the_newest_first
 
 
 @pytest.mark.parametrize(("status", "answer"), [("True", True), ("False", False), ("Unknown", None), ("odd", None)])
-def test_what_nobody_can_tell_is_neither(status: str, answer: bool | None) -> None:  # noqa: FBT001 - a row of a table
+def test_on_time_is_none_when_the_condition_is_unknown(status: str, answer: bool | None) -> None:  # noqa: FBT001 - a row of a table
     condition = StatusCondition(type="OnTime", status=status)
     assert (
         notice_to_api(a_notice(status=MaintenanceNoticeStatus(conditions=(condition,))), now=NOW).is_on_time is answer
     )
 
 
-def test_a_notice_that_nobody_has_looked_at_yet_stands_as_the_clock_says() -> None:
+def test_phase_of_an_unprocessed_notice_is_derived_from_the_clock() -> None:
     assert notice_to_api(a_notice(start=NOW + timedelta(days=1)), now=NOW).phase == "Planned"
     assert notice_to_api(a_notice(start=NOW - timedelta(days=1)), now=NOW).phase == "Active"
 
 
-def test_notices_that_are_not_over_come_first_by_their_start() -> None:
+def test_open_notices_are_listed_first_by_start() -> None:
     hours = {"late": 9, "soon": 1, "over": -9, "long-over": -99}
     notices = [
         a_notice(item, start=NOW + timedelta(hours=at), end=NOW + timedelta(hours=at + 1)) for item, at in hours.items()
@@ -173,7 +173,7 @@ def logged_warnings(clock: VirtualClock, *lines: str) -> RecentWarnings:
     return warnings
 
 
-async def test_what_is_logged_is_kept_the_newest_first_and_not_more_than_some(clock: VirtualClock) -> None:
+async def test_recent_warnings_are_newest_first_and_limited(clock: VirtualClock) -> None:
     lines = [f"{'x' * number} failed" for number in range(1, 99)]
     found = logged_warnings(clock, *lines).to_api()
     assert len(found) == MAX_ENTRIES
@@ -181,17 +181,17 @@ async def test_what_is_logged_is_kept_the_newest_first_and_not_more_than_some(cl
     assert (found[0].level, found[0].time) == (Level.WARNING, clock.now())
 
 
-async def test_what_differs_in_a_number_only_is_one_line_that_counts(clock: VirtualClock) -> None:
+async def test_warnings_that_differ_only_in_a_number_are_counted_as_one(clock: VirtualClock) -> None:
     found = logged_warnings(clock, "attempt 1 failed", "other", "attempt 2 failed").to_api()
     assert [(item.message, item.count) for item in found] == [("attempt 2 failed", 2), ("other", 1)]
 
 
-async def test_what_is_logged_shows_no_credentials(clock: VirtualClock) -> None:
+async def test_recent_warnings_are_redacted(clock: VirtualClock) -> None:
     [found] = logged_warnings(clock, "GET https://me:hunter2@example.com and xoxb-123456789 failed").to_api()
     assert found.message == "GET https://(hidden)@example.com and (hidden) failed"
 
 
-async def test_an_exception_is_told_with_its_message(clock: VirtualClock) -> None:
+async def test_logged_exception_includes_its_message(clock: VirtualClock) -> None:
     warnings = RecentWarnings(clock)
     with warnings.capture("haulout.test"):
         try:

@@ -1,4 +1,4 @@
-"""What a hub tells of its clusters, and what a person can type about them."""
+"""The API of a hub: clusters and commands."""
 
 import asyncio
 import shlex
@@ -40,7 +40,7 @@ REQUESTED = MachineRequestStatus(name="prod-2", node="n2", reason="n2 has to app
 
 
 class FakeClusters:
-    """A hub that knows what a test tells it."""
+    """A hub with given cluster statuses."""
 
     def __init__(self, *statuses: WorkloadClusterStatus) -> None:
         self.statuses = statuses
@@ -88,7 +88,7 @@ async def a_management_backend(
         task.cancel()
 
 
-def test_a_tile_tells_at_a_glance_and_in_full() -> None:
+def test_cluster_tile_has_state_and_active_machines() -> None:
     tile = summarize_cluster(
         replace(PROD, requests=(LEAVING, REQUESTED)), [LimitUsage(limit=parse_limit("2"), holders=("team-a/prod",))]
     )
@@ -104,7 +104,7 @@ def test_a_tile_tells_at_a_glance_and_in_full() -> None:
     ]
 
 
-def test_who_waits_for_the_budget_is_not_in_maintenance() -> None:
+def test_cluster_that_waits_for_the_budget_is_not_in_maintenance() -> None:
     tile = summarize_cluster(
         replace(PROD, requests=(REQUESTED,), waiting_reason="1 of 1 cluster is in maintenance: a/b")
     )
@@ -115,7 +115,7 @@ def test_who_waits_for_the_budget_is_not_in_maintenance() -> None:
     ]
 
 
-def test_a_cluster_with_a_thousand_machines_under_way_tells_the_first_and_how_many() -> None:
+def test_active_machines_of_a_tile_are_limited_and_counted() -> None:
     machines = tuple(replace(LEAVING, name=f"m{number:04}") for number in range(1000))
     tile = summarize_cluster(replace(PROD, requests=machines))
     assert (len(tile.active), tile.active_count) == (MAX_ACTIVE, 1000)
@@ -152,14 +152,14 @@ def test_a_cluster_with_a_thousand_machines_under_way_tells_the_first_and_how_ma
         ),
     ],
 )
-def test_what_can_be_typed_is_what_helps(
+def test_machine_commands_depend_on_request_and_connection(
     machine: MachineRequestStatus, reach: ConnectionState, titles: list[str]
 ) -> None:
     tile = summarize_cluster(replace(PROD, connection_state=reach, requests=(machine,)))
     assert [command.title for command in tile.active[0].commands] == titles
 
 
-def test_commands_are_to_be_pasted_as_they_are() -> None:
+def test_commands_are_complete_and_ready_to_paste() -> None:
     tile = summarize_cluster(replace(PROD, requests=(LEAVING, REQUESTED)))
     prefix = "runtime-extension-maintenance-controller.cloud.sap"
     assert [command.command for command in tile.active[0].commands] == [
@@ -178,7 +178,7 @@ def test_commands_are_to_be_pasted_as_they_are() -> None:
     ]
 
 
-def test_names_that_a_shell_would_take_for_more_are_quoted() -> None:
+def test_hostile_names_are_quoted_in_commands() -> None:
     evil = "$(rm -rf /)"
     machine = replace(LEAVING, name=evil, node=evil)
     tile = summarize_cluster(replace(PROD, key=ClusterKey(evil, evil), requests=(machine,)))
@@ -188,24 +188,24 @@ def test_names_that_a_shell_would_take_for_more_are_quoted() -> None:
         assert all(evil in word for word in command_words), item.command
 
 
-def test_who_cannot_be_reached_is_told_on_every_page() -> None:
-    lost = [
+def test_unreachable_clusters_have_a_banner() -> None:
+    unreachable_clusters = [
         summarize_cluster(replace(PROD, key=ClusterKey("a", str(item)), connection_state=ConnectionState.UNREACHABLE))
         for item in range(5)
     ]
-    assert [item.message for item in cluster_banners(lost)] == [
+    assert [item.message for item in cluster_banners(unreachable_clusters)] == [
         "5 clusters cannot be reached: a/0, a/1, a/2 and 2 more"
     ]
-    assert [item.message for item in cluster_banners(lost[:1])] == ["1 cluster cannot be reached: a/0"]
+    assert [item.message for item in cluster_banners(unreachable_clusters[:1])] == ["1 cluster cannot be reached: a/0"]
     unreadable = summarize_cluster(replace(PROD, connection_state=ConnectionState.UNREADABLE, reason="too long"))
-    assert [item.message for item in cluster_banners([lost[0], unreadable])] == [
+    assert [item.message for item in cluster_banners([unreachable_clusters[0], unreadable])] == [
         "1 cluster cannot be reached: a/0",
         f"1 cluster cannot be read: {PROD.key}",
     ]
     assert cluster_banners([summarize_cluster(PROD)]) == ()
 
 
-async def test_a_hub_says_that_it_is_one_and_knows_its_clusters(clock: VirtualClock) -> None:
+async def test_hub_summary_has_management_mode_and_cluster_budgets(clock: VirtualClock) -> None:
     uses = (LimitUsage(limit=parse_limit("2"), holders=("team-a/prod",), waiting=("team-b/prod",)),)
     async with a_management_backend(clock, FakeClusters(OTHER_CLUSTER, PROD), lambda: uses) as backend:
         summary, clusters = await backend.summary(), await backend.clusters()
@@ -220,7 +220,7 @@ async def test_a_hub_says_that_it_is_one_and_knows_its_clusters(clock: VirtualCl
         assert (await backend.health()).viewers == 0
 
 
-async def test_what_a_hub_has_not_is_said(clock: VirtualClock) -> None:
+async def test_hub_refuses_timeline_and_configuration_requests(clock: VirtualClock) -> None:
     async with a_management_backend(clock, FakeClusters()) as backend:
         with pytest.raises(HttpError, match="this is a hub, which has no timeline"):
             await backend.timeline(TimelineQuery())
@@ -228,7 +228,7 @@ async def test_what_a_hub_has_not_is_said(clock: VirtualClock) -> None:
             await backend.configuration()
 
 
-async def test_changes_are_told_and_nothing_else_is(clock: VirtualClock) -> None:
+async def test_subscriber_receives_cluster_changes_only(clock: VirtualClock) -> None:
     clusters = FakeClusters(PROD, OTHER_CLUSTER)
     async with a_management_backend(clock, clusters) as backend, backend.subscribe() as viewer:
         message = await viewer.next() or b""
@@ -242,7 +242,7 @@ async def test_changes_are_told_and_nothing_else_is(clock: VirtualClock) -> None
         assert await viewer.next() == b": still here\n\n"
 
 
-async def test_many_changes_are_told_together(clock: VirtualClock) -> None:
+async def test_frequent_changes_are_batched(clock: VirtualClock) -> None:
     clusters = FakeClusters(PROD)
     async with a_management_backend(clock, clusters) as backend, backend.subscribe() as viewer:
         await viewer.next()
@@ -255,7 +255,7 @@ async def test_many_changes_are_told_together(clock: VirtualClock) -> None:
         assert message.count(b"event: clusters") <= 6
 
 
-async def test_nobody_asks_while_nobody_looks(clock: VirtualClock) -> None:
+async def test_clusters_are_not_read_without_viewers(clock: VirtualClock) -> None:
     clusters = FakeClusters(PROD)
     async with a_management_backend(clock, clusters) as backend:
         await clock.sleep(timedelta(hours=1))
@@ -269,7 +269,7 @@ async def test_nobody_asks_while_nobody_looks(clock: VirtualClock) -> None:
         assert [cluster.key for cluster in (await backend.clusters()).clusters] == ["team-b/prod"]
 
 
-async def test_a_budget_that_cannot_be_read_is_said_and_hides_nothing(clock: VirtualClock) -> None:
+async def test_unreadable_budget_is_a_banner(clock: VirtualClock) -> None:
     def broken() -> tuple[LimitUsage, ...]:
         raise Unreachable("no route", sent=False)
 

@@ -1,4 +1,4 @@
-"""What the operator tells of time, of its configuration and of itself, while the whole of it works."""
+"""The timeline, the configuration and the health of a running operator."""
 
 import json
 import logging
@@ -69,9 +69,7 @@ async def preview(world: WatchedOperator, text: str) -> ConfigurationPreview:
 # The timeline
 
 
-async def test_maintenance_by_a_profile_is_on_the_timeline_from_when_it_is_wanted(
-    clock: VirtualClock, tmp_path: Path
-) -> None:
+async def test_timeline_has_the_states_and_drains_of_a_profile(clock: VirtualClock, tmp_path: Path) -> None:
     plan = a_cluster(clock).with_nodes(3, labels=ATTACHED).with_deployment("shop/cart", replicas=6)
     soon = NIGHTLY.replace('"22:00", end: "04:00", acrossMidnight: true', '"09:05", end: "10:00"')
     async with watched_operator(plan, soon, tmp_path) as world:
@@ -104,7 +102,7 @@ def encoded_time(clock: VirtualClock) -> str:
     return clock.now().strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-async def test_windows_and_blackouts_of_profiles_stand_behind_the_timeline(clock: VirtualClock, tmp_path: Path) -> None:
+async def test_timeline_has_windows_and_blackouts_of_profiles(clock: VirtualClock, tmp_path: Path) -> None:
     async with watched_operator(a_cluster(clock).with_nodes(1), NIGHTLY, tmp_path) as world:
         result = await timeline(world, start=clock.now(), end=clock.now() + timedelta(days=3))
         assert [
@@ -119,7 +117,7 @@ async def test_windows_and_blackouts_of_profiles_stand_behind_the_timeline(clock
         assert result["windows"][-1]["message"] == "fair"
 
 
-async def test_what_is_announced_is_on_the_timeline_with_its_drain_and_stays_when_it_is_over(
+async def test_timeline_has_a_notice_with_its_drain_and_keeps_it_after_the_end(
     clock: VirtualClock,
 ) -> None:
     async with watched_operator(a_cluster(clock).with_nodes(3)) as world:
@@ -144,7 +142,7 @@ async def test_what_is_announced_is_on_the_timeline_with_its_drain_and_stays_whe
         assert all("end" in item for item in result["rows"][0]["spans"])
 
 
-async def test_an_order_is_on_the_timeline(clock: VirtualClock) -> None:
+async def test_timeline_has_nodemaintenances(clock: VirtualClock) -> None:
     plan = a_cluster(clock).with_nodes(2).with_deployment("shop/cart", replicas=4, budget=4)
     async with watched_operator(plan) as world:
         await world.create_maintenance("n1")
@@ -155,7 +153,7 @@ async def test_an_order_is_on_the_timeline(clock: VirtualClock) -> None:
         assert "0 of 2 pods gone; " in row["spans"][1]["message"]
 
 
-async def test_a_timeline_can_be_narrowed_and_is_not_longer_than_asked_for(clock: VirtualClock) -> None:
+async def test_timeline_can_be_filtered_and_limited(clock: VirtualClock) -> None:
     async with watched_operator(a_cluster(clock).with_nodes(4)) as world:
         result = await timeline(world, limit=2)
         assert (len(result["rows"]), result["total"]) == (2, 4)
@@ -163,7 +161,7 @@ async def test_a_timeline_can_be_narrowed_and_is_not_longer_than_asked_for(clock
         assert [row["node"] for row in result["rows"]] == ["n3"]
 
 
-async def test_nothing_is_read_for_the_timeline_unless_somebody_asks_and_not_twice_in_a_moment(
+async def test_timeline_reads_history_only_on_request_and_caches_it(
     clock: VirtualClock,
 ) -> None:
     async with watched_operator(a_cluster(clock).with_nodes(2)) as world:
@@ -189,7 +187,7 @@ async def test_nothing_is_read_for_the_timeline_unless_somebody_asks_and_not_twi
         assert read() > once
 
 
-async def test_a_range_without_end_is_refused(clock: VirtualClock) -> None:
+async def test_timeline_range_that_is_too_long_is_refused(clock: VirtualClock) -> None:
     async with watched_operator(a_cluster(clock).with_nodes(1)) as world:
         now = clock.now()
         with pytest.raises(HttpError, match="at most 400 days"):
@@ -201,7 +199,7 @@ async def test_a_range_without_end_is_refused(clock: VirtualClock) -> None:
 # The configuration
 
 
-async def test_the_file_is_shown_without_its_secrets_and_in_words(clock: VirtualClock, tmp_path: Path) -> None:
+async def test_configuration_is_served_redacted_and_explained(clock: VirtualClock, tmp_path: Path) -> None:
     async with watched_operator(a_cluster(clock).with_nodes(1), NIGHTLY, tmp_path) as world:
         result = await world.backend.configuration()
         assert result.path.endswith("maintenance.yaml")
@@ -214,9 +212,7 @@ async def test_the_file_is_shown_without_its_secrets_and_in_words(clock: Virtual
         assert any(item.startswith("notification slack: slack (hook: (hidden), channel: #ops") for item in text)
 
 
-async def test_while_the_file_is_broken_the_last_good_one_is_shown_beside_it(
-    clock: VirtualClock, tmp_path: Path
-) -> None:
+async def test_invalid_configuration_is_served_with_the_last_valid_version(clock: VirtualClock, tmp_path: Path) -> None:
     async with watched_operator(a_cluster(clock).with_nodes(1), NIGHTLY, tmp_path) as world:
         broken = NIGHTLY.replace("check: wanted", "check: wnated")
         (tmp_path / "maintenance.yaml").write_text(broken, encoding="utf-8")
@@ -230,7 +226,7 @@ async def test_while_the_file_is_broken_the_last_good_one_is_shown_beside_it(
         assert "wnated" in finding.message
 
 
-async def test_without_a_file_the_default_is_shown(clock: VirtualClock) -> None:
+async def test_default_configuration_is_served_without_a_file(clock: VirtualClock) -> None:
     async with watched_operator(a_cluster(clock).with_nodes(1)) as world:
         result = await world.backend.configuration()
         assert result.is_default
@@ -241,7 +237,7 @@ async def test_without_a_file_the_default_is_shown(clock: VirtualClock) -> None:
 # What if
 
 
-async def test_an_edit_tells_which_nodes_would_go_into_maintenance(clock: VirtualClock, tmp_path: Path) -> None:
+async def test_edit_preview_lists_nodes_that_would_enter_maintenance(clock: VirtualClock, tmp_path: Path) -> None:
     async with watched_operator(a_cluster(clock).with_nodes(4, labels=ATTACHED), NIGHTLY, tmp_path) as world:
         await label_nodes(world, "n1", "n3", reboot="yes")
         await world.cluster.pass_time(minutes=1)
@@ -258,14 +254,14 @@ async def test_an_edit_tells_which_nodes_would_go_into_maintenance(clock: Virtua
         assert {item.state for item in (await world.backend.fleet()).nodes} == {"idle", "planned"}  # nothing was done
 
 
-async def test_an_edit_that_says_the_same_changes_nothing(clock: VirtualClock, tmp_path: Path) -> None:
+async def test_edit_preview_of_an_equivalent_file_has_no_changes(clock: VirtualClock, tmp_path: Path) -> None:
     async with watched_operator(a_cluster(clock).with_nodes(2, labels=ATTACHED), NIGHTLY, tmp_path) as world:
         found = await preview(world, "# a comment\n" + NIGHTLY)
         assert (found.is_valid, found.changes, found.findings) == (True, (), ())
         assert found.evaluated_nodes == 2
 
 
-async def test_an_edit_tells_who_gets_and_loses_a_profile(clock: VirtualClock, tmp_path: Path) -> None:
+async def test_edit_preview_lists_nodes_that_gain_or_lose_a_profile(clock: VirtualClock, tmp_path: Path) -> None:
     async with watched_operator(a_cluster(clock).with_nodes(2, labels=ATTACHED), NIGHTLY, tmp_path) as world:
         await label_nodes(world, "n1", reboot="yes")
         await world.cluster.pass_time(minutes=1)
@@ -280,7 +276,7 @@ async def test_an_edit_tells_who_gets_and_loses_a_profile(clock: VirtualClock, t
         assert {"profile os is gone", "profile kernel is new"} <= set(texts)
 
 
-async def test_the_first_configuration_of_a_cluster_can_be_tried(clock: VirtualClock) -> None:
+async def test_edit_preview_works_without_a_configuration_in_force(clock: VirtualClock) -> None:
     async with watched_operator(a_cluster(clock).with_nodes(3, labels=ATTACHED)) as world:
         await label_nodes(world, "n2", reboot="yes")
         await world.cluster.pass_time(minutes=1)
@@ -290,10 +286,10 @@ async def test_the_first_configuration_of_a_cluster_can_be_tried(clock: VirtualC
         assert texts["would get profile os, and stay operational, and wait for wanted"] == ("n1", "n3")
 
 
-async def test_nobody_outside_is_asked_what_an_edit_asks(clock: VirtualClock, tmp_path: Path) -> None:
+async def test_edit_preview_sends_no_external_queries(clock: VirtualClock, tmp_path: Path) -> None:
     async with watched_operator(a_cluster(clock).with_nodes(2, labels=ATTACHED), NIGHTLY, tmp_path) as world:
-        asking = "{name: calm, type: prometheusInstant, config: {url: http://prometheus, query: up, expr: value > 0}}"
-        edit = NIGHTLY.replace("  check:\n", f"  check:\n  - {asking}\n").replace("check: wanted", "check: calm")
+        check = "{name: calm, type: prometheusInstant, config: {url: http://prometheus, query: up, expr: value > 0}}"
+        edit = NIGHTLY.replace("  check:\n", f"  check:\n  - {check}\n").replace("check: wanted", "check: calm")
         found = await preview(world, edit)
         assert found.changes[0].text.startswith("would stay operational, and wait for calm (not known); ")
         await world.cluster.pass_time(minutes=5)
@@ -302,7 +298,7 @@ async def test_nobody_outside_is_asked_what_an_edit_asks(clock: VirtualClock, tm
         assert world.operator_status.profiles.outside.requests == []
 
 
-async def test_what_is_wrong_with_an_edit_is_told_by_line(clock: VirtualClock, tmp_path: Path) -> None:
+async def test_edit_preview_reports_errors_with_lines(clock: VirtualClock, tmp_path: Path) -> None:
     async with watched_operator(a_cluster(clock).with_nodes(1), NIGHTLY, tmp_path) as world:
         found = await preview(world, NIGHTLY.replace("check: wanted", "check: wnated"))
         assert not found.is_valid
@@ -314,7 +310,7 @@ async def test_what_is_wrong_with_an_edit_is_told_by_line(clock: VirtualClock, t
 # Health
 
 
-async def test_the_health_page_tells_of_leases_watches_queues_and_calls(clock: VirtualClock, tmp_path: Path) -> None:
+async def test_health_has_leases_watches_queues_and_api_calls(clock: VirtualClock, tmp_path: Path) -> None:
     async with watched_operator(a_cluster(clock).with_nodes(2), NIGHTLY, tmp_path) as world:
         await world.cluster.pass_time(minutes=1)
         async with world.open_page():
@@ -334,9 +330,7 @@ async def test_the_health_page_tells_of_leases_watches_queues_and_calls(clock: V
         assert all(item.is_healthy for item in result.components)
 
 
-async def test_what_was_logged_is_on_the_health_page_once_and_without_secrets(
-    clock: VirtualClock, tmp_path: Path
-) -> None:
+async def test_health_has_recent_warnings_redacted_and_counted(clock: VirtualClock, tmp_path: Path) -> None:
     async with watched_operator(a_cluster(clock).with_nodes(1), NIGHTLY, tmp_path) as world:
         log = logging.getLogger("haulout.test")
         for attempt in range(3):
@@ -348,7 +342,7 @@ async def test_what_was_logged_is_on_the_health_page_once_and_without_secrets(
         assert (shown_warning.message, shown_warning.count) == ("attempt 2: posting to (hidden) failed", 3)
 
 
-async def test_all_is_told_in_shapes_that_json_can_hold(clock: VirtualClock, tmp_path: Path) -> None:
+async def test_health_and_configuration_are_encodable_as_json(clock: VirtualClock, tmp_path: Path) -> None:
     async with watched_operator(a_cluster(clock).with_nodes(2), NIGHTLY, tmp_path) as world:
         for result in (await world.backend.health(), await world.backend.configuration()):
             assert json.loads(encode(result))

@@ -1,4 +1,4 @@
-"""The addresses of `/api/v2`: questions, answers, and what is wrong with a question."""
+"""The routes of `/api/v2`: requests, responses and problems."""
 
 import asyncio
 import contextlib
@@ -143,8 +143,8 @@ async def serve_api(
 ) -> AsyncIterator[Callable[..., Any]]:
     """Yield what asks: it returns status, headers and what was answered."""
 
-    def fallback_summary(why: str) -> Summary:
-        return Summary(version="1", banners=(Banner(level=Level.CRITICAL, message=why),))
+    def fallback_summary(reason: str) -> Summary:
+        return Summary(version="1", banners=(Banner(level=Level.CRITICAL, message=reason),))
 
     app = web.Application()
     forwarder = LeaderForwarder(leader or NoLeaderLocator(), RealClock())
@@ -185,14 +185,14 @@ async def serve_api(
         ("?q=nowhere", []),
     ],
 )
-async def test_nodes_are_narrowed_by_what_stands_in_the_address(query: str, names: list[str]) -> None:
+async def test_query_parameters_filter_nodes(query: str, names: list[str]) -> None:
     async with serve_api(FakeBackend()) as fetch:
         status, _, fleet = await fetch(f"/nodes{query}")
         assert (status, [node["name"] for node in fleet["nodes"]], fleet["total"]) == (200, names, 3)
 
 
 @pytest.mark.parametrize(
-    ("path", "says"),
+    ("path", "expected"),
     [
         ("/nodes?state=bloked", "unknown state 'bloked'; there are idle, planned"),
         ("/nodes?status=x", "unknown parameter 'status'; there are `state`"),
@@ -208,14 +208,14 @@ async def test_nodes_are_narrowed_by_what_stands_in_the_address(query: str, name
         ("/timeline?limit=%D9%A3", "a number from 1 to 5000"),
     ],
 )
-async def test_a_question_that_makes_no_sense_is_told_what_is_wrong_with_it(path: str, says: str) -> None:
+async def test_invalid_query_is_a_bad_request_with_the_reason(path: str, expected: str) -> None:
     async with serve_api(FakeBackend()) as fetch:
         status, _, body = await fetch(path)
         assert (status, body["status"]) == (400, 400)
-        assert says in body["error"]
+        assert expected in body["error"]
 
 
-async def test_a_stretch_of_time_is_read_as_it_is_meant() -> None:
+async def test_timeline_query_is_parsed() -> None:
     source = FakeBackend()
     async with serve_api(source) as fetch:
         await fetch("/timeline?from=2026-05-01T12:00:00%2B02:00&limit=7&zone=a")
@@ -224,7 +224,7 @@ async def test_a_stretch_of_time_is_read_as_it_is_meant() -> None:
     assert source.timeline_query.node_filter.zones == {"a"}
 
 
-async def test_what_of_the_history_is_asked_for_is_read_as_it_is_meant() -> None:
+async def test_history_query_is_parsed() -> None:
     source = FakeBackend()
     async with serve_api(source) as fetch:
         await fetch("/history?from=2026-05-01T12:00:00%2B02:00&node=a,b&object=profile&q=Disk+full&limit=7")
@@ -234,7 +234,7 @@ async def test_what_of_the_history_is_asked_for_is_read_as_it_is_meant() -> None
     assert source.history_query == expected_query
 
 
-async def test_the_history_is_a_file_that_browsers_keep() -> None:
+async def test_history_csv_is_an_attachment() -> None:
     async with (
         serve_api(FakeBackend()) as leader,
         serve_api(None, leader=FixedLocator(leader.base)) as forwarding_fetch,  # type: ignore[attr-defined] # as above
@@ -246,7 +246,7 @@ async def test_the_history_is_a_file_that_browsers_keep() -> None:
             assert headers["Content-Disposition"] == 'attachment; filename="haulout-history.csv"'
 
 
-async def test_a_file_that_cannot_be_had_is_a_problem_and_one_that_breaks_off_does_not_look_complete() -> None:
+async def test_history_csv_failure_is_a_problem_or_a_broken_transfer() -> None:
     async with serve_api(FakeBackend()) as fetch:
         status, headers, body = await fetch("/history.csv?q=busy")
         assert (status, headers["Retry-After"], body["error"]) == (503, "5", "others read it")
@@ -266,21 +266,21 @@ async def test_a_file_that_cannot_be_had_is_a_problem_and_one_that_breaks_off_do
         ("/configuration", "GET", 503),
     ],
 )
-async def test_whatever_goes_wrong_is_a_problem_in_words(path: str, method: str, status: int) -> None:
+async def test_errors_are_json_problems_that_are_not_cached(path: str, method: str, status: int) -> None:
     async with serve_api(FakeBackend()) as fetch:
         found, headers, body = await fetch(path, method)
         assert (found, body["status"], headers["Cache-Control"]) == (status, status, "no-store")
         assert body["error"]
 
 
-async def test_what_a_browser_has_already_is_not_sent_again() -> None:
+async def test_matching_etag_is_answered_with_not_modified() -> None:
     async with serve_api(FakeBackend()) as fetch:
         _, headers, _ = await fetch("/summary")
         again = await fetch("/summary", headers={"If-None-Match": f'"other", W/{headers["ETag"]}'})
         assert (again[0], again[2]) == (HTTPStatus.NOT_MODIFIED, b"")
 
 
-async def test_a_large_answer_is_packed_for_those_who_can_read_that() -> None:
+async def test_large_response_is_compressed_when_accepted() -> None:
     source = FakeBackend()
     source.tiles = tuple(NodeSummary(name=f"n{at}", state=NodeState.IDLE) for at in range(2000))
     async with serve_api(source) as fetch:
@@ -295,7 +295,7 @@ async def test_a_large_answer_is_packed_for_those_who_can_read_that() -> None:
 # Edits
 
 
-async def test_an_edit_is_checked() -> None:
+async def test_edit_is_checked() -> None:
     async with serve_api(FakeBackend()) as fetch:
         assert (await fetch("/configuration/check", "POST", json={"text": "good"}))[2] == {"isValid": True}
 
@@ -310,7 +310,7 @@ async def test_an_edit_is_checked() -> None:
         (b"x" * (1 << 20) + b"x", "application/json", 413),
     ],
 )
-async def test_an_edit_that_is_none_is_refused(body: bytes, kind: str, status: int) -> None:
+async def test_invalid_edit_request_is_refused(body: bytes, kind: str, status: int) -> None:
     async with serve_api(FakeBackend()) as fetch:
         found, _, problem = await fetch(
             "/configuration/check", "POST", data=io.BytesIO(body), headers={"Content-Type": kind}
@@ -321,7 +321,7 @@ async def test_an_edit_that_is_none_is_refused(body: bytes, kind: str, status: i
 # Streams
 
 
-async def test_events_are_sent_as_they_come_and_go_on_where_somebody_left_off() -> None:
+async def test_event_stream_resumes_after_the_last_event_id() -> None:
     source = FakeBackend()
     async with serve_api(source) as fetch:
         status, headers, body = await fetch("/events", headers={"Last-Event-ID": "x-7"})
@@ -333,17 +333,17 @@ async def test_events_are_sent_as_they_come_and_go_on_where_somebody_left_off() 
     assert source.since == "x-7"
 
 
-async def test_more_streams_than_there_may_be_are_refused_until_one_ends() -> None:
-    turnstile = StreamLimiter(max_streams=3, max_per_client=2)
-    async with serve_api(FakeBackend(), stream_limiter=turnstile) as fetch:
+async def test_event_streams_beyond_the_limit_are_refused() -> None:
+    limiter = StreamLimiter(max_streams=3, max_per_client=2)
+    async with serve_api(FakeBackend(), stream_limiter=limiter) as fetch:
         with contextlib.ExitStack() as stack:
             for address in ("127.0.0.1", "127.0.0.1", "10.0.0.1"):
-                stack.enter_context(turnstile.admit(address))
+                stack.enter_context(limiter.admit(address))
             status, headers, body = await fetch("/events")
             assert (status, headers["Retry-After"]) == (503, "10")
             assert "3 event streams are open already" in body["error"]
-        assert turnstile.open_streams == 0
-        with turnstile.admit("127.0.0.1"), turnstile.admit("127.0.0.1"):
+        assert limiter.open_streams == 0
+        with limiter.admit("127.0.0.1"), limiter.admit("127.0.0.1"):
             assert "close some tabs" in (await fetch("/events"))[2]["error"]
             assert (await fetch("/summary"))[0] == 200
         assert (await fetch("/events"))[0] == 200
@@ -357,17 +357,17 @@ class Endless(FakeBackend):
         return b"x" * 65536
 
 
-async def test_who_never_reads_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_event_stream_that_is_not_read_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(routes, "_READ_WITHIN", timedelta(milliseconds=50))
-    turnstile = StreamLimiter()
-    async with serve_api(Endless(), stream_limiter=turnstile) as fetch:
+    limiter = StreamLimiter()
+    async with serve_api(Endless(), stream_limiter=limiter) as fetch:
         url = URL(fetch.base)  # type: ignore[attr-defined] # as above
         reader, writer = await asyncio.open_connection(url.host, url.port, limit=1024)
         writer.write(b"GET /api/v2/events HTTP/1.1\r\nHost: x\r\n\r\n")
         await reader.readline()
-        assert turnstile.open_streams == 1
+        assert limiter.open_streams == 1
         assert (await fetch("/summary"))[0] == 200
-        await eventually(RealClock(), lambda: turnstile.open_streams == 0)
+        await eventually(RealClock(), lambda: limiter.open_streams == 0)
         writer.close()
 
 
@@ -380,9 +380,9 @@ class Silent(FakeBackend):
         return None
 
 
-async def test_a_thousand_streams_are_contained_and_all_else_goes_on() -> None:
-    turnstile = StreamLimiter(max_streams=50, max_per_client=20)
-    async with serve_api(Silent(), stream_limiter=turnstile) as fetch, aiohttp.ClientSession() as session:
+async def test_open_streams_are_limited_and_other_requests_are_served() -> None:
+    limiter = StreamLimiter(max_streams=50, max_per_client=20)
+    async with serve_api(Silent(), stream_limiter=limiter) as fetch, aiohttp.ClientSession() as session:
         url = f"{fetch.base}/api/v2/events"  # type: ignore[attr-defined] # as above
         async with contextlib.AsyncExitStack() as stack:
             for _ in range(20):
@@ -391,11 +391,11 @@ async def test_a_thousand_streams_are_contained_and_all_else_goes_on() -> None:
             for _ in range(20):
                 assert (await fetch("/events"))[0] == 503
             assert (await fetch("/nodes"))[0] == 200
-            assert turnstile.open_streams == 20
-        await eventually(RealClock(), lambda: turnstile.open_streams == 0)
+            assert limiter.open_streams == 20
+        await eventually(RealClock(), lambda: limiter.open_streams == 0)
 
 
-async def test_a_server_that_ends_does_not_wait_for_those_who_look_on() -> None:
+async def test_shutdown_does_not_wait_for_open_streams() -> None:
     began = RealClock().monotonic()
     async with aiohttp.ClientSession() as session, contextlib.AsyncExitStack() as stack:
         async with serve_api(Silent()) as fetch:
@@ -405,7 +405,7 @@ async def test_a_server_that_ends_does_not_wait_for_those_who_look_on() -> None:
         assert RealClock().monotonic() - began < 3
 
 
-# Who does not lead
+# Followers
 
 
 class FixedLocator:
@@ -419,7 +419,7 @@ class FixedLocator:
         return self._base
 
 
-async def test_a_follower_has_the_leader_answer_questions_edits_and_streams() -> None:
+async def test_follower_forwards_queries_edits_and_streams_to_the_leader() -> None:
     async with serve_api(FakeBackend()) as leader, serve_api(None, leader=FixedLocator(leader.base)) as fetch:  # type: ignore[attr-defined] # as above
         assert (await fetch("/nodes?state=blocked"))[2]["nodes"][0]["name"] == "n2"
         assert (await fetch("/nodes/n9"))[0] == 404
@@ -431,7 +431,7 @@ async def test_a_follower_has_the_leader_answer_questions_edits_and_streams() ->
         assert (await fetch("/summary", headers={"If-None-Match": headers["ETag"]}))[0] == 304
 
 
-async def test_if_nobody_leads_the_summary_says_so_and_all_else_is_a_problem() -> None:
+async def test_without_a_leader_the_summary_has_a_banner_and_other_requests_fail() -> None:
     async with serve_api(None) as fetch:
         status, _, body = await fetch("/summary")
         assert (status, body["banners"][0]["message"]) == (200, "no replica is the leader at the moment")
@@ -439,14 +439,14 @@ async def test_if_nobody_leads_the_summary_says_so_and_all_else_is_a_problem() -
         assert (status, body["error"]) == (503, "no replica is the leader at the moment")
 
 
-async def test_a_leader_that_is_gone_is_a_bad_gateway() -> None:
+async def test_unreachable_leader_is_a_bad_gateway() -> None:
     async with serve_api(None, leader=FixedLocator(f"http://{LOCAL}:1")) as fetch:
         status, _, body = await fetch("/nodes")
         assert status == 502
         assert "the leader does not answer" in body["error"]
 
 
-async def test_replicas_that_both_do_not_lead_do_not_ask_in_circles() -> None:
+async def test_followers_do_not_forward_to_each_other() -> None:
     async with serve_api(None) as other, serve_api(None, leader=FixedLocator(other.base)) as fetch:  # type: ignore[attr-defined] # as above
         status, _, body = await fetch("/nodes")
         assert (status, body["error"]) == (
@@ -455,7 +455,7 @@ async def test_replicas_that_both_do_not_lead_do_not_ask_in_circles() -> None:
         )
 
 
-async def test_the_description_names_every_shape_that_is_referred_to() -> None:
+async def test_openapi_description_defines_every_referenced_schema() -> None:
     async with serve_api(FakeBackend()) as fetch:
         _, _, body = await fetch("/openapi.json")
     text = json.dumps(body)

@@ -1,4 +1,4 @@
-"""What tests of access to the dashboard share."""
+"""Fixtures for tests of dashboard access."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -11,6 +11,6 @@ from haulout.dashboard.auth.rate_limits import TokenBuckets
 
 @pytest.fixture
 def no_refill(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have no bucket of a rate limit fill again, however long the machine takes for the requests of a test."""
+    """Stop the refill of rate limit buckets, so that a slow machine does not change the result."""
     still: Any = SimpleNamespace(monotonic=lambda: 0.0)
     monkeypatch.setattr(rate_limits, "TokenBuckets", lambda _, **more: TokenBuckets(still, **more))

@@ -1,4 +1,4 @@
-"""The small rules that the door of the dashboard goes by."""
+"""Rate limits, origins, trusted proxies and settings of the dashboard's access."""
 
 from datetime import timedelta
 from pathlib import Path
@@ -25,7 +25,7 @@ def headers(**given: str) -> CIMultiDictProxy[str]:
     return CIMultiDictProxy(CIMultiDict((name.replace("_", "-"), item) for name, item in given.items()))
 
 
-async def test_a_bucket_gives_so_much_at_once_and_fills_again(clock: Clock) -> None:
+async def test_token_bucket_allows_a_burst_and_refills(clock: Clock) -> None:
     buckets = TokenBuckets(clock, burst=3, refill=timedelta(seconds=10))
     assert [buckets.take("a") for _ in range(5)] == [0, 0, 0, 10, 10]
     assert buckets.take("b") == 0
@@ -37,7 +37,7 @@ async def test_a_bucket_gives_so_much_at_once_and_fills_again(clock: Clock) -> N
     assert [buckets.take("a") for _ in range(4)] == [0, 0, 0, 10]
 
 
-async def test_many_buckets_do_not_fill_the_memory(clock: Clock) -> None:
+async def test_token_buckets_are_limited_in_number(clock: Clock) -> None:
     buckets = TokenBuckets(clock, burst=1, refill=timedelta(seconds=10), max_keys=100)
     for number in range(1000):
         buckets.take(str(number))
@@ -45,7 +45,7 @@ async def test_many_buckets_do_not_fill_the_memory(clock: Clock) -> None:
     assert buckets.take("999") == 10
 
 
-async def test_what_is_remembered_counts_for_a_while(clock: Clock) -> None:
+async def test_expiring_cache_drops_entries_after_the_ttl(clock: Clock) -> None:
     memory: ExpiringCache[str, int] = ExpiringCache(clock, max_size=2)
     for number, key in enumerate("abc"):
         memory.put(key, number, ttl=timedelta(seconds=10))
@@ -55,7 +55,7 @@ async def test_what_is_remembered_counts_for_a_while(clock: Clock) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "ours"),
+    ("given", "same_origin"),
     [
         ({}, True),
         ({"Sec_Fetch_Site": "same-origin"}, True),
@@ -68,8 +68,10 @@ async def test_what_is_remembered_counts_for_a_while(clock: Clock) -> None:
         ({"Origin": "null", "Host": "null"}, False),
     ],
 )
-def test_whether_a_page_is_ours_is_what_the_browser_says(given: dict[str, str], *, ours: bool) -> None:
-    assert cookies.is_same_origin(headers(**given)) is ours
+def test_same_origin_is_decided_from_fetch_metadata_origin_and_host(
+    given: dict[str, str], *, same_origin: bool
+) -> None:
+    assert cookies.is_same_origin(headers(**given)) is same_origin
 
 
 @pytest.mark.parametrize(
@@ -84,7 +86,7 @@ def test_whether_a_page_is_ours_is_what_the_browser_says(given: dict[str, str], 
         ({}, False),
     ],
 )
-def test_a_cookie_may_go_without_tls_on_this_machine_only(given: dict[str, str], *, local: bool) -> None:
+def test_only_loopback_hosts_are_local(given: dict[str, str], *, local: bool) -> None:
     assert cookies.is_local(headers(**given)) is local
 
 
@@ -92,12 +94,12 @@ def test_a_cookie_may_go_without_tls_on_this_machine_only(given: dict[str, str],
     ("peer", "believed"),
     [("127.0.0.1", True), ("::1", True), ("::ffff:127.0.0.1", True), ("10.0.0.7", False), ("", False), (None, False)],
 )
-def test_a_proxy_is_believed_on_this_machine_unless_said_otherwise(peer: str | None, *, believed: bool) -> None:
+def test_proxy_is_trusted_on_loopback_by_default(peer: str | None, *, believed: bool) -> None:
     headers_sent = headers(X_Forwarded_User="olga", X_Forwarded_Groups="ops, dev,")
     assert (TrustedProxy(ProxySettings()).user(headers_sent, peer=peer) is not None) is believed
 
 
-def test_a_proxy_is_believed_from_where_it_is_and_its_names_get_a_prefix() -> None:
+def test_proxy_is_trusted_from_its_network_and_users_get_a_prefix() -> None:
     settings = ProxySettings(networks=(parse_network("10.1.0.0/16"),), prefix="oidc:", user_header="X-Auth-User")
     headers_sent = headers(X_Auth_User="olga", X_Forwarded_Groups="ops, dev,")
     assert TrustedProxy(settings).user(headers_sent, peer="10.1.2.3") == User("oidc:olga", ("oidc:ops", "oidc:dev"))
@@ -108,7 +110,7 @@ def test_a_proxy_is_believed_from_where_it_is_and_its_names_get_a_prefix() -> No
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "expected"),
     [
         (["--dashboard-proxy-from", "10.0.0.0/8"], "only with --dashboard-auth=proxy"),
         (["--dashboard-auth", "proxy", "--dashboard-proxy-from", "ten"], "expected a network such as 10.0.0.0/8"),
@@ -122,14 +124,14 @@ def test_a_proxy_is_believed_from_where_it_is_and_its_names_get_a_prefix() -> No
         (["--sandbox", "--no-operator", "--dashboard-auth", "token"], "not with --no-operator"),
     ],
 )
-def test_options_that_make_no_sense_are_refused_at_once(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], said: str
+def test_invalid_access_options_are_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], expected: str
 ) -> None:
     (tmp_path / "short").write_text("abc", encoding="utf-8")
     given = [argument.replace("SHORT", str(tmp_path / "short")) for argument in arguments]
     with pytest.raises(SystemExit) as exited:
         main(["run", *given])
-    assert (exited.value.code, said in " ".join(capsys.readouterr().err.split())) == (2, True)
+    assert (exited.value.code, expected in " ".join(capsys.readouterr().err.split())) == (2, True)
 
 
 @pytest.mark.parametrize(
@@ -145,7 +147,7 @@ def test_options_that_make_no_sense_are_refused_at_once(
         (["runtime-extension-maintenance-controller", "-dashboard-auth", "off"], AuthMode.OFF),
     ],
 )
-def test_the_dashboard_asks_for_a_token_unless_that_is_turned_off(
+def test_dashboard_requires_a_token_unless_authentication_is_off(
     monkeypatch: pytest.MonkeyPatch, command: list[str], wanted: AuthMode
 ) -> None:
     modes: list[AuthMode] = []
@@ -157,17 +159,17 @@ def test_the_dashboard_asks_for_a_token_unless_that_is_turned_off(
     assert modes == [wanted]
 
 
-def test_whoever_says_nothing_about_access_gets_a_dashboard_that_asks_for_a_token() -> None:
+def test_access_settings_default_to_token() -> None:
     assert AccessSettings().mode is AuthMode.TOKEN
 
 
-def test_an_access_that_a_drop_in_command_does_not_know_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+def test_drop_in_command_refuses_an_unsupported_auth_mode(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["maintenance-controller", "-dashboard-auth=proxy"])
     assert "-dashboard-auth: expected token or off, found 'proxy'" in capsys.readouterr().err
 
 
-def test_commands_show_the_token_of_their_environment() -> None:
+def test_commands_send_the_token_of_the_environment() -> None:
     environ = {"HAULOUT_TOKEN": "abc\n"}
     assert (authorization_header(environ), cookie_header(environ)) == (
         {"Authorization": "Bearer abc"},
@@ -176,6 +178,6 @@ def test_commands_show_the_token_of_their_environment() -> None:
     assert (authorization_header({}), cookie_header({})) == ({}, {})
 
 
-def test_a_network_is_one() -> None:
+def test_network_with_host_bits_is_refused() -> None:
     with pytest.raises(UsageError, match="expected a network"):
         parse_network("10.0.0.1/8")

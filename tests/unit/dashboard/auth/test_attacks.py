@@ -30,7 +30,7 @@ async def assert_nothing_was_done(world: DashboardUnderTest) -> None:
     assert (await world.request("/nodes", token="vera")).status == 200, "those who may are still answered"
 
 
-async def test_nobody_is_told_anything_without_a_token_that_the_api_server_knows(tmp_path: Path) -> None:
+async def test_requests_without_a_valid_token_are_unauthorized(tmp_path: Path) -> None:
     bearer_tokens = "Bearer wrong", "Basic dmVyYTp2ZXJh", "vera", "Bearer \xe9"
     cookie_tokens = "haulout-token=wrong", "haulout-token=a b"
     wrong = [{"Authorization": item} for item in bearer_tokens] + [{"Cookie": item} for item in cookie_tokens]
@@ -44,15 +44,15 @@ async def test_nobody_is_told_anything_without_a_token_that_the_api_server_knows
             assert (await world.request(path)).status == 401, path
             assert (await world.request(path, "HEAD")).status in (401, 404), path
         assert (await world.request("/configuration/check", "POST", json={"text": ""})).status == 401
-        for odd in ("//nodes", "/%6eodes", "/nodes/../nodes", "/nodes/", "/session/../nodes"):
-            assert b"n1" not in json.dumps((await world.request(odd)).body, default=str).encode(), odd
+        for path_variant in ("//nodes", "/%6eodes", "/nodes/../nodes", "/nodes/", "/session/../nodes"):
+            assert b"n1" not in json.dumps((await world.request(path_variant)).body, default=str).encode(), path_variant
         async with world.session.get(f"{world.base}/api/v1/info") as info:
             assert info.status == 401
         assert (await world.act("")).status == 401
         await assert_nothing_was_done(world)
 
 
-async def test_the_page_itself_and_who_asks_are_told_to_everybody(tmp_path: Path) -> None:
+async def test_page_and_session_are_public(tmp_path: Path) -> None:
     async with running_dashboard(tmp_path) as world:
         assert (await world.request("/session")).body == {"mode": "token"}
         assert (await world.request("/openapi.json")).status == 200
@@ -61,7 +61,7 @@ async def test_the_page_itself_and_who_asks_are_told_to_everybody(tmp_path: Path
             assert "default-src 'none'" in response.headers["Content-Security-Policy"]
 
 
-async def test_everybody_does_what_their_role_says(tmp_path: Path) -> None:
+async def test_role_of_the_user_limits_reads_and_actions(tmp_path: Path) -> None:
     async with running_dashboard(tmp_path) as world:
         sessions = {name: (await world.request("/session", token=name)).body for name in ("vera", "olga", "sam")}
         assert {
@@ -90,18 +90,16 @@ async def test_everybody_does_what_their_role_says(tmp_path: Path) -> None:
         )
 
 
-async def test_who_shows_a_token_acts_with_it_and_the_operator_needs_no_right_for_that(tmp_path: Path) -> None:
+async def test_token_user_acts_without_impersonation(tmp_path: Path) -> None:
     async with running_dashboard(tmp_path, impersonation=None) as world:
-        offered = (await world.request("/session", token="olga")).body["actions"]
-        assert offered == ["approve", "hold", "release", "start", "cancel"]
+        actions = (await world.request("/session", token="olga")).body["actions"]
+        assert actions == ["approve", "hold", "release", "start", "cancel"]
         assert (await world.act("olga", **START)).status == 200
         assert next(event.username for event in world.api.history if event.kind.plural == "nodemaintenances") == "olga"
 
 
 @pytest.mark.parametrize("acts", [Impersonation.CONSTRAINED, Impersonation.UNRESTRICTED, None])
-async def test_whom_a_proxy_names_acts_only_where_there_is_an_account_for_it(
-    tmp_path: Path, acts: Impersonation | None
-) -> None:
+async def test_proxy_user_acts_only_with_an_impersonation_account(tmp_path: Path, acts: Impersonation | None) -> None:
     secret = tmp_path / "secret"
     secret.write_text("correct horse battery\n", encoding="utf-8")
     olga = {"X-Forwarded-User": "olga", "X-Haulout-Proxy-Secret": "correct horse battery", **SAME_ORIGIN}
@@ -120,7 +118,7 @@ async def test_whom_a_proxy_names_acts_only_where_there_is_an_account_for_it(
         await assert_nothing_was_done(world)
 
 
-async def test_a_browser_logs_in_acts_and_logs_out(tmp_path: Path) -> None:
+async def test_browser_session_covers_login_action_and_logout(tmp_path: Path) -> None:
     async with running_dashboard(tmp_path) as world:
         login_response = await world.request("/session", "POST", json={"token": "olga"}, headers=SAME_ORIGIN)
         cookie = login_response.headers["Set-Cookie"]
@@ -134,7 +132,7 @@ async def test_a_browser_logs_in_acts_and_logs_out(tmp_path: Path) -> None:
         assert out.headers.getall("Set-Cookie")[0].startswith("haulout-token=; Max-Age=0")
 
 
-async def test_a_cookie_does_not_travel_in_the_clear(tmp_path: Path) -> None:
+async def test_session_cookie_requires_tls_outside_loopback(tmp_path: Path) -> None:
     async with running_dashboard(tmp_path) as world:
         plain = {"Host": "haulout.example.com", "Origin": "http://haulout.example.com"}
         response = await world.request("/session", "POST", json={"token": "olga"}, headers=plain)
@@ -150,7 +148,7 @@ async def test_a_cookie_does_not_travel_in_the_clear(tmp_path: Path) -> None:
             assert response.headers["Set-Cookie"].endswith("; Secure"), safe
 
 
-async def test_a_page_of_another_site_does_nothing(tmp_path: Path) -> None:
+async def test_cross_site_requests_are_refused(tmp_path: Path) -> None:
     async with running_dashboard(tmp_path) as world:
         browser, csrf = await world.log_in("olga")
         cookie, proof = {"Cookie": browser["Cookie"]}, {"X-Haulout-Csrf": csrf}
@@ -192,7 +190,7 @@ async def test_a_page_of_another_site_does_nothing(tmp_path: Path) -> None:
         await assert_nothing_was_done(world)
 
 
-async def test_only_a_proxy_that_is_known_says_who_asks(tmp_path: Path) -> None:
+async def test_only_a_trusted_proxy_may_name_the_user(tmp_path: Path) -> None:
     secret = tmp_path / "secret"
     secret.write_text("correct horse battery\n", encoding="utf-8")
     olga, bearer_tokens = {"X-Forwarded-User": "olga"}, {"X-Haulout-Proxy-Secret": "correct horse battery"}
@@ -200,9 +198,9 @@ async def test_only_a_proxy_that_is_known_says_who_asks(tmp_path: Path) -> None:
         for forged in ({}, {"X-Haulout-Proxy-Secret": ""}, {"X-Haulout-Proxy-Secret": "correct horse"}):
             assert (await world.request("/nodes", headers={**olga, **forged})).status == 401, forged
             assert (await world.act("", headers={**olga, **forged}, **START)).status == 401, forged
-        for nonsense in ("system:admin", "system:serviceaccount:kube-system:root"):
-            headers = {"X-Forwarded-User": nonsense, **bearer_tokens}
-            assert (await world.request("/nodes", headers=headers)).status == 401, nonsense
+        for user in ("system:admin", "system:serviceaccount:kube-system:root"):
+            headers = {"X-Forwarded-User": user, **bearer_tokens}
+            assert (await world.request("/nodes", headers=headers)).status == 401, user
         masters = {**olga, **bearer_tokens, "X-Forwarded-Groups": "ops, system:masters"}
         assert (await world.request("/nodes", headers=masters)).status == 401
         twice = [("X-Forwarded-User", "sam"), ("X-Forwarded-User", "olga"), *bearer_tokens.items()]
@@ -223,7 +221,7 @@ async def test_only_a_proxy_that_is_known_says_who_asks(tmp_path: Path) -> None:
         assert (await world.request("/nodes", headers={**olga, **bearer_tokens})).status == 401
 
 
-async def test_with_authentication_off_nobody_acts_whoever_they_say_they_are(tmp_path: Path) -> None:
+async def test_actions_are_refused_with_authentication_off(tmp_path: Path) -> None:
     async with running_dashboard(tmp_path, AuthMode.OFF) as world:
         assert (await world.request("/session", token="olga")).body == {"mode": "off", "mayRead": True}
         assert (await world.request("/nodes")).status == 200
@@ -234,9 +232,7 @@ async def test_with_authentication_off_nobody_acts_whoever_they_say_they_are(tmp
         await assert_nothing_was_done(world)
 
 
-async def test_bodies_that_are_too_large_too_slow_or_nonsense_are_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_oversized_slow_and_invalid_bodies_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(request_body, "_SENT_WITHIN", timedelta(milliseconds=200))
 
     async def slowly() -> object:
@@ -276,7 +272,7 @@ def token_reviews(world: DashboardUnderTest) -> int:
     return sum(request.request.path.endswith("/tokenreviews") for request in requests)
 
 
-async def test_who_guesses_waits_and_those_who_are_known_do_not(tmp_path: Path) -> None:
+async def test_wrong_tokens_are_rate_limited_and_known_users_are_not(tmp_path: Path) -> None:
     async with running_dashboard(tmp_path) as world:
         assert (await world.request("/nodes", token="vera")).status == 200
         statuses = [(await world.request("/nodes", token=f"guess-{number}")).status for number in range(15)]
@@ -286,7 +282,7 @@ async def test_who_guesses_waits_and_those_who_are_known_do_not(tmp_path: Path) 
         assert (await world.request("/nodes", token="vera")).status == 200
 
 
-async def test_whoever_has_a_new_valid_token_gets_in_while_others_guess_from_the_same_address(tmp_path: Path) -> None:
+async def test_new_valid_token_is_accepted_while_others_guess_from_the_same_address(tmp_path: Path) -> None:
     async with running_dashboard(tmp_path) as world, asyncio.TaskGroup() as group:
 
         async def guess(guesser: int) -> None:
@@ -302,7 +298,7 @@ async def test_whoever_has_a_new_valid_token_gets_in_while_others_guess_from_the
             guesser.cancel()
 
 
-async def test_wrong_tokens_do_not_make_a_valid_one_forgotten(tmp_path: Path) -> None:
+async def test_wrong_tokens_do_not_evict_a_valid_token_from_the_cache(tmp_path: Path) -> None:
     async with running_dashboard(tmp_path) as world:
         auth = DelegatedAuth(world.client)
         assert not isinstance(await auth.authenticate("vera"), AccessDecision)
@@ -314,7 +310,7 @@ async def test_wrong_tokens_do_not_make_a_valid_one_forgotten(tmp_path: Path) ->
 
 
 @pytest.mark.usefixtures("no_refill")
-async def test_a_user_gets_all_answers_while_an_attacker_floods_with_forged_headers_and_wrong_tokens(
+async def test_user_is_served_while_an_attacker_floods_with_forged_headers_and_wrong_tokens(
     tmp_path: Path,
 ) -> None:
     """All of them have the same address, as behind an Ingress."""
@@ -340,7 +336,7 @@ async def test_a_user_gets_all_answers_while_an_attacker_floods_with_forged_head
 
 
 @pytest.mark.usefixtures("no_refill")
-async def test_a_user_who_asks_too_often_waits_and_others_do_not(tmp_path: Path) -> None:
+async def test_rate_limit_of_one_user_does_not_affect_others(tmp_path: Path) -> None:
     async with running_dashboard(tmp_path) as world:
         statuses = await asyncio.gather(*(world.request("/session", token="sam") for _ in range(900)))
         assert {response.status for response in statuses} == {200, 429}
@@ -349,7 +345,7 @@ async def test_a_user_who_asks_too_often_waits_and_others_do_not(tmp_path: Path)
 
 
 @pytest.mark.usefixtures("no_refill")
-async def test_behind_a_proxy_each_user_has_a_limit_of_their_own(tmp_path: Path) -> None:
+async def test_proxy_users_have_separate_rate_limits(tmp_path: Path) -> None:
     async with running_dashboard(tmp_path, AuthMode.PROXY) as world:
         sam, vera = {"X-Forwarded-User": "sam"}, {"X-Forwarded-User": "vera"}
         statuses = await asyncio.gather(*(world.request("/nodes", headers=sam) for _ in range(900)))
@@ -357,18 +353,18 @@ async def test_behind_a_proxy_each_user_has_a_limit_of_their_own(tmp_path: Path)
         assert (await world.request("/nodes", headers=vera)).status == 200
 
 
-async def test_a_forged_address_opens_no_more_event_streams(tmp_path: Path) -> None:
+async def test_forged_forwarded_address_does_not_raise_the_stream_limit(tmp_path: Path) -> None:
     async with running_dashboard(tmp_path, AuthMode.OFF) as world, AsyncExitStack() as stack:
-        crowd = await stack.enter_async_context(aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)))
+        http_session = await stack.enter_async_context(aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)))
         statuses = []
         for number in range(25):
             headers = {"X-Haulout-Forwarded": f"10.0.0.{number}"}
-            stream = crowd.get(f"{world.base}/api/v2/events", headers=headers)
+            stream = http_session.get(f"{world.base}/api/v2/events", headers=headers)
             statuses.append((await stack.enter_async_context(stream)).status)
         assert statuses == [200] * 20 + [503] * 5
 
 
-async def test_who_acts_without_end_waits(tmp_path: Path) -> None:
+async def test_actions_are_rate_limited_per_user(tmp_path: Path) -> None:
     async with running_dashboard(tmp_path) as world:
         statuses = [(await world.act("olga", action="start", node="n1")).status for _ in range(35)]
         assert statuses.count(200) in range(30, 33)
@@ -381,17 +377,17 @@ async def test_who_acts_without_end_waits(tmp_path: Path) -> None:
         assert (await world.act("vera", action="start", node="n2")).status == 403, "others do not wait for her"
 
 
-async def test_a_thousand_streams_and_slow_clients_stop_nothing(tmp_path: Path) -> None:
+async def test_many_streams_and_slow_clients_do_not_stop_the_operator(tmp_path: Path) -> None:
     async with running_dashboard(tmp_path) as world, AsyncExitStack() as stack:
         connector = aiohttp.TCPConnector(limit=0)
-        crowd = await stack.enter_async_context(aiohttp.ClientSession(connector=connector))
+        http_session = await stack.enter_async_context(aiohttp.ClientSession(connector=connector))
         vera = {"Authorization": "Bearer vera"}
 
-        async def look() -> int:
+        async def open_stream() -> int:
             url = f"{world.base}/api/v2/events"
-            return (await stack.enter_async_context(crowd.get(url, headers=vera))).status
+            return (await stack.enter_async_context(http_session.get(url, headers=vera))).status
 
-        statuses = [status for _ in range(10) for status in await asyncio.gather(*(look() for _ in range(100)))]
+        statuses = [status for _ in range(10) for status in await asyncio.gather(*(open_stream() for _ in range(100)))]
         assert statuses.count(200) == 20, "as many as one address may have"
         assert set(statuses) <= {200, 429, 503}
         for _ in range(100):  # who never ends a request
@@ -406,14 +402,14 @@ async def test_a_thousand_streams_and_slow_clients_stop_nothing(tmp_path: Path) 
         )
 
 
-async def test_whoever_looks_on_is_judged_again_after_a_while(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_open_stream_is_reauthorized_periodically(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(middleware, "_JUDGED_AGAIN_AFTER", timedelta())
     async with running_dashboard(tmp_path) as world:
         events = await world.request("/events", token="vera")
         assert (events.status, events.body.startswith(b"event: hello")) == (200, True)
 
 
-async def test_scripts_in_names_labels_and_reasons_stay_text(tmp_path: Path) -> None:
+async def test_scripts_in_names_and_reasons_are_served_as_json_text(tmp_path: Path) -> None:
     script = "<script>alert(1)</script><img src=x onerror=alert(1)>"
     node = a_node("n1")
     node["metadata"]["annotations"] = {"example.com/note": script}
@@ -436,7 +432,7 @@ async def test_scripts_in_names_labels_and_reasons_stay_text(tmp_path: Path) -> 
         assert event["message"] == f"olga, from the dashboard: {done} ({script})"
 
 
-async def test_no_token_is_ever_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_tokens_are_not_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("DEBUG")
     async with running_dashboard(tmp_path) as world:
         await world.log_in("olga")

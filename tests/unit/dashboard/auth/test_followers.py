@@ -1,4 +1,4 @@
-"""A replica that does not lead: it lets in the same people, has the leader answer them, and performs acts itself."""
+"""A follower: it accepts the same users, forwards requests to the leader, and executes actions itself."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -32,14 +32,16 @@ async def a_follower(
     at = ListenAddress(int(world.base.rpartition(":")[2]), ALSO_LOCAL)
     access = AccessSettings(mode=mode, proxy=proxy or ProxySettings())
     assert world.operator_status.profiles is not None
-    vitals = OperatorStatus(profiles=ProfilesComponent(world.operator_status.profiles.file, FakeExternalClient()))
+    operator_status = OperatorStatus(
+        profiles=ProfilesComponent(world.operator_status.profiles.file, FakeExternalClient())
+    )
     async with serve_http(
-        world.client, vitals, address=at, namespace=NAMESPACE, identity="haulout-2_y", access=access
+        world.client, operator_status, address=at, namespace=NAMESPACE, identity="haulout-2_y", access=access
     ) as port:
         yield f"http://{ALSO_LOCAL}:{port}"
 
 
-async def test_whoever_logged_in_at_one_replica_is_known_at_all(tmp_path: Path) -> None:
+async def test_session_is_valid_on_every_replica(tmp_path: Path) -> None:
     async with running_dashboard(tmp_path) as world, a_follower(world, AuthMode.TOKEN) as other:
         browser, csrf = await world.log_in("olga")
         response = await world.request("/nodes", base=other, headers=browser)
@@ -57,7 +59,7 @@ async def test_whoever_logged_in_at_one_replica_is_known_at_all(tmp_path: Path) 
         assert [item["metadata"]["name"] for item in world.api.objects("nodemaintenances")] == ["n2"]
 
 
-async def test_behind_a_proxy_replicas_believe_each_other_by_its_secret_or_say_what_is_missing(tmp_path: Path) -> None:
+async def test_proxy_secret_authenticates_replicas_to_each_other(tmp_path: Path) -> None:
     secret = tmp_path / "secret"
     secret.write_text("correct horse battery", encoding="utf-8")
     vera = {"X-Forwarded-User": "vera"}
@@ -78,7 +80,7 @@ async def test_behind_a_proxy_replicas_believe_each_other_by_its_secret_or_say_w
 
 
 @pytest.mark.usefixtures("no_refill")
-async def test_clients_of_a_follower_are_limited_one_by_one_at_the_leader(tmp_path: Path) -> None:
+async def test_clients_of_a_follower_have_separate_limits_at_the_leader(tmp_path: Path) -> None:
     """The leader believes the follower, whose pod has the address that it asks from."""
     async with running_dashboard(tmp_path, AuthMode.OFF) as world, a_follower(world, AuthMode.OFF) as other:
         headers = {"X-Haulout-Forwarded": "10.0.0.1"}

@@ -1,4 +1,4 @@
-"""Where everybody may read, a page of another site cannot, whatever its name leads to (DNS rebinding)."""
+"""Without authentication, pages of other sites cannot read the dashboard by DNS rebinding."""
 
 import asyncio
 from pathlib import Path
@@ -44,31 +44,31 @@ REFUSED = [
 
 
 @pytest.mark.parametrize("host", ALLOWED)
-def test_names_that_nobody_else_can_have_are_known(host: str) -> None:
+def test_local_and_cluster_host_names_are_allowed(host: str) -> None:
     assert are_allowed([host])
 
 
 @pytest.mark.parametrize("host", REFUSED)
-def test_names_of_others_are_not(host: str) -> None:
+def test_other_host_names_are_refused(host: str) -> None:
     assert not are_allowed([host])
 
 
-def test_one_of_several_is_enough_to_refuse() -> None:
+def test_one_refused_host_refuses_the_request() -> None:
     assert not are_allowed(["localhost", "evil.example.com"])
 
 
-def test_a_name_that_was_given_is_known_in_any_case() -> None:
+def test_configured_host_names_are_allowed_in_any_case() -> None:
     assert are_allowed(["Maintenance.example.com:443"], names=("maintenance.Example.com",))
     assert not are_allowed(["x.maintenance.example.com"], names=("maintenance.example.com",))
     assert are_allowed(["anything.example.com"], names=("*",))
 
 
-def test_a_program_that_sends_none_is_answered() -> None:
+def test_request_without_a_host_is_allowed() -> None:
     assert are_allowed([])
 
 
 @pytest.mark.real_time
-async def test_a_page_of_another_site_reads_nothing_where_everybody_may_read(tmp_path: Path) -> None:
+async def test_dns_rebinding_is_refused_without_authentication(tmp_path: Path) -> None:
     async with running_dashboard(tmp_path, AuthMode.OFF, hosts=("maintenance.example.com",)) as world:
         for path in ("/api/v2/nodes", "/api/v2/events", "/api/v1/info", "/metrics", "/static/", "/", "/api/v2/x"):
             headers = {"Host": "evil.example.com"}
@@ -84,6 +84,6 @@ async def test_a_page_of_another_site_reads_nothing_where_everybody_may_read(tmp
 
 
 @pytest.mark.real_time
-async def test_the_host_is_not_checked_where_everybody_is_asked_who_they_are(tmp_path: Path) -> None:
+async def test_host_is_not_checked_with_authentication(tmp_path: Path) -> None:
     async with running_dashboard(tmp_path, AuthMode.TOKEN) as world:
         assert (await world.request("/nodes", token="vera", headers={"Host": "maintenance.example.com"})).status == 200

@@ -1,4 +1,4 @@
-"""How often callers may ask, and how tokens that nobody knows yet wait for their review."""
+"""Rate limits of callers, and the queue for reviews of unknown tokens."""
 
 import asyncio
 from contextlib import AsyncExitStack
@@ -12,7 +12,7 @@ from haulout.dashboard.auth.rate_limits import RateLimited, RequestLimits, Token
 SHORTLY = timedelta(milliseconds=1)
 
 
-async def test_anonymous_callers_are_limited_all_together_and_users_are_not_by_that(clock: Clock) -> None:
+async def test_anonymous_requests_share_a_limit_that_does_not_affect_users(clock: Clock) -> None:
     limits = RequestLimits(clock)
     for number in range(3000):
         limits.check_anonymous(f"10.0.{number // 250}.{number % 250}")
@@ -21,7 +21,7 @@ async def test_anonymous_callers_are_limited_all_together_and_users_are_not_by_t
     limits.check_user("vera")
 
 
-async def test_wrong_tokens_of_all_addresses_are_limited_together(clock: Clock) -> None:
+async def test_token_reviews_of_all_addresses_share_a_limit(clock: Clock) -> None:
     reviews = TokenReviewLimits(clock)
     assert [reviews.take(f"10.0.0.{number}") for number in range(100)] == [0] * 100
     assert reviews.take("10.0.1.1") > 0
@@ -41,7 +41,7 @@ async def wait_for_turns(
     await clock.sleep(SHORTLY)
 
 
-async def test_one_address_does_not_fill_the_queue(clock: Clock) -> None:
+async def test_one_address_cannot_fill_the_review_queue(clock: Clock) -> None:
     reviews = TokenReviewLimits(clock)
     async with asyncio.TaskGroup() as group:
         await wait_for_turns(reviews, "10.0.0.1", 100, group, clock)
@@ -52,11 +52,14 @@ async def test_one_address_does_not_fill_the_queue(clock: Clock) -> None:
             pass
 
 
-async def test_the_queue_is_bounded(clock: Clock) -> None:
+async def test_review_queue_is_bounded(clock: Clock) -> None:
     reviews = TokenReviewLimits(clock)
     async with AsyncExitStack() as stack:
         group = await stack.enter_async_context(asyncio.TaskGroup())
-        tasks = [group.create_task(stuck(reviews, f"10.0.0.{number % 10}"), name=str(number)) for number in range(1000)]
+        tasks = [
+            group.create_task(wait_forever(reviews, f"10.0.0.{number % 10}"), name=str(number))
+            for number in range(1000)
+        ]
         await clock.sleep(SHORTLY)
         with pytest.raises(RateLimited):
             async with reviews.wait_for_turn("10.0.0.11"):
@@ -67,12 +70,12 @@ async def test_the_queue_is_bounded(clock: Clock) -> None:
         pass
 
 
-async def stuck(reviews: TokenReviewLimits, address: str) -> None:
+async def wait_forever(reviews: TokenReviewLimits, address: str) -> None:
     async with reviews.wait_for_turn(address):
         await asyncio.Event().wait()
 
 
-async def test_tokens_that_wait_are_reviewed_at_a_steady_pace(clock: Clock) -> None:
+async def test_queued_token_reviews_run_at_a_fixed_rate(clock: Clock) -> None:
     reviews, began = TokenReviewLimits(clock), clock.monotonic()
     async with asyncio.TaskGroup() as group:
         await wait_for_turns(reviews, "10.0.0.1", 50, group, clock)

@@ -1,4 +1,4 @@
-"""Which addresses are those of replicas, and how addresses are limited."""
+"""Addresses of replicas, and rate limit keys of addresses."""
 
 from datetime import timedelta
 from random import Random
@@ -32,14 +32,14 @@ def a_cluster(clock: Clock) -> tuple[ApiServer, Replicas, Client]:
     return api, Replicas(client, namespace=HOME, identity="haulout-1_x"), client
 
 
-async def test_pods_of_our_account_are_replicas_by_each_of_their_addresses(clock: Clock) -> None:
+async def test_pods_of_the_service_account_are_replicas_by_every_pod_ip(clock: Clock) -> None:
     api, replicas, _ = a_cluster(clock)
     put_pod(api, "haulout-2", "10.0.0.2")
     for address in ("10.0.0.2", "fd00::2", "::ffff:10.0.0.2"):
         assert await replicas.includes(address), address
 
 
-async def test_nobody_else_is_a_replica(clock: Clock) -> None:
+async def test_other_pods_and_addresses_are_not_replicas(clock: Clock) -> None:
     api, replicas, _ = a_cluster(clock)
     put_pod(api, "agent", "10.0.0.3", account="haulout-agent")
     put_pod(api, "ended", "10.0.0.4", phase="Failed")
@@ -48,13 +48,13 @@ async def test_nobody_else_is_a_replica(clock: Clock) -> None:
         assert not await replicas.includes(address), address
 
 
-async def test_without_a_pod_of_our_own_nobody_is_a_replica(clock: Clock) -> None:
+async def test_no_replicas_are_known_outside_a_pod(clock: Clock) -> None:
     api, _, client = a_cluster(clock)
     put_pod(api, "haulout-2", "10.0.0.2", account="")
     assert not await Replicas(client, namespace=HOME, identity="laptop_x").includes("10.0.0.2")
 
 
-async def test_a_new_replica_is_recognized_and_one_that_is_gone_is_not(clock: Clock) -> None:
+async def test_new_replica_is_recognized_and_an_ended_replica_is_not(clock: Clock) -> None:
     api, replicas, _ = a_cluster(clock)
     assert not await replicas.includes("10.0.0.2")
     put_pod(api, "haulout-2", "10.0.0.2")
@@ -65,7 +65,7 @@ async def test_a_new_replica_is_recognized_and_one_that_is_gone_is_not(clock: Cl
     assert not await replicas.includes("10.0.0.2")
 
 
-async def test_strangers_do_not_have_pods_listed_without_end(clock: Clock) -> None:
+async def test_unknown_addresses_do_not_cause_repeated_pod_lists(clock: Clock) -> None:
     _, replicas, client = a_cluster(clock)
     for number in range(100):
         await replicas.includes(f"10.0.1.{number}")
@@ -73,7 +73,7 @@ async def test_strangers_do_not_have_pods_listed_without_end(clock: Clock) -> No
     assert sum(request.request.path.endswith("/pods") for request in lists) == 1
 
 
-async def test_where_pods_may_not_be_listed_nobody_is_a_replica(clock: Clock) -> None:
+async def test_no_replicas_are_known_when_pods_may_not_be_listed(clock: Clock) -> None:
     api, _, client = a_cluster(clock)
     put_pod(api, "haulout-2", "10.0.0.2")
     answers = ResponseInjector()
@@ -94,7 +94,7 @@ async def test_where_pods_may_not_be_listed_nobody_is_a_replica(clock: Clock) ->
         ("fe80::1%eth0", "fe80::/64"),
     ],
 )
-def test_an_ipv6_client_is_limited_by_its_64_bit_prefix(text: str, key: str) -> None:
+def test_ipv6_rate_limit_key_is_the_64_bit_prefix(text: str, key: str) -> None:
     address = canonical_address(text)
     assert address is not None
     assert rate_limit_key(address) == key

@@ -1,4 +1,4 @@
-"""Those who look on: what they are told, also if they read slowly, leave and come back."""
+"""Subscribers: delivery, slow readers, and resumption."""
 
 from haulout.dashboard.api.types import NodesChanged
 from haulout.dashboard.stream.broadcaster import Broadcaster, Subscriber
@@ -24,7 +24,7 @@ def an_event(number: int, node: str) -> str:
     return f'id: s-{number}\nevent: nodes\ndata: {{"revision":"s-{number}","deleted":["{node}"]}}\n\n'
 
 
-async def test_all_are_told_the_same_bytes() -> None:
+async def test_subscribers_receive_the_same_bytes() -> None:
     broadcaster = a_broadcaster()
     with broadcaster.subscribe() as first_subscriber, broadcaster.subscribe() as two:
         publish(broadcaster, "n1")
@@ -33,14 +33,14 @@ async def test_all_are_told_the_same_bytes() -> None:
     assert len(broadcaster) == 0
 
 
-async def test_what_waits_for_somebody_is_sent_together() -> None:
+async def test_pending_events_are_sent_together() -> None:
     broadcaster = a_broadcaster()
     with broadcaster.subscribe(b"event: hello\n\n") as subscriber:
         publish(broadcaster, "n1", "n2")
         assert await received(subscriber) == "event: hello\n\n" + an_event(1, "n1") + an_event(2, "n2")
 
 
-async def test_while_nothing_happens_there_is_a_heartbeat(clock: VirtualClock) -> None:
+async def test_idle_subscriber_receives_heartbeats(clock: VirtualClock) -> None:
     broadcaster = a_broadcaster()
     with broadcaster.subscribe() as subscriber:
         began = clock.monotonic()
@@ -48,27 +48,27 @@ async def test_while_nothing_happens_there_is_a_heartbeat(clock: VirtualClock) -
         assert clock.monotonic() - began == 15
 
 
-async def test_who_reads_too_slowly_is_told_to_ask_anew_and_let_go() -> None:
+async def test_slow_subscriber_is_reset_and_closed() -> None:
     broadcaster = a_broadcaster(backlog=200)
-    with broadcaster.subscribe() as slow, broadcaster.subscribe() as quick:
+    with broadcaster.subscribe() as slow, broadcaster.subscribe() as fast:
         for number in range(1, 10):
             publish(broadcaster, f"n{number}")
-            assert await received(quick) == an_event(number, f"n{number}")
+            assert await received(fast) == an_event(number, f"n{number}")
         assert await received(slow) == "event: reset\ndata: {}\n\n"
         assert await received(slow) == "nothing more"
         publish(broadcaster, "n10")
         assert await received(slow) == "nothing more"
-        assert "n10" in await received(quick)
+        assert "n10" in await received(fast)
 
 
-async def test_an_event_that_is_larger_than_the_backlog_reaches_those_who_are_not_behind() -> None:
+async def test_event_larger_than_the_backlog_is_delivered_to_a_current_subscriber() -> None:
     broadcaster = a_broadcaster(backlog=10)
     with broadcaster.subscribe() as subscriber:
         publish(broadcaster, "n1")
         assert await received(subscriber) == an_event(1, "n1")
 
 
-async def test_who_comes_back_is_told_what_they_missed() -> None:
+async def test_resumed_subscriber_receives_missed_events() -> None:
     broadcaster = a_broadcaster()
     publish(broadcaster, "n1", "n2", "n3")
     with broadcaster.subscribe(since="s-1") as subscriber:
@@ -78,7 +78,7 @@ async def test_who_comes_back_is_told_what_they_missed() -> None:
         assert await received(subscriber) == an_event(4, "n4")
 
 
-async def test_who_comes_back_too_late_or_from_elsewhere_asks_anew() -> None:
+async def test_subscriber_with_an_unknown_or_expired_id_is_reset() -> None:
     broadcaster = a_broadcaster(max_history=200)
     publish(broadcaster, *(f"n{number}" for number in range(10)))
     for since in ("s-1", "t-9", "s-99", "s-x", "nonsense", "-", "s-" + "9" * 400):
@@ -88,7 +88,7 @@ async def test_who_comes_back_too_late_or_from_elsewhere_asks_anew() -> None:
         assert await received(subscriber) == an_event(10, "n9")
 
 
-async def test_details_of_a_node_are_told_to_those_who_want_to_know() -> None:
+async def test_node_details_are_sent_only_to_their_subscribers() -> None:
     broadcaster = a_broadcaster()
     with broadcaster.subscribe(node="n1") as first_subscriber, broadcaster.subscribe(node="n2") as two:
         assert broadcaster.subscribed_nodes() == {"n1", "n2"}
@@ -98,7 +98,7 @@ async def test_details_of_a_node_are_told_to_those_who_want_to_know() -> None:
         assert await received(two) == an_event(1, "n9")
 
 
-async def test_when_another_story_begins_everybody_asks_anew() -> None:
+async def test_restarted_broadcaster_resets_subscribers() -> None:
     broadcaster = a_broadcaster()
     with broadcaster.subscribe() as subscriber:
         broadcaster.start("t")

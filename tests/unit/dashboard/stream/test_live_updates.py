@@ -1,4 +1,4 @@
-"""Somebody watches the dashboard while the whole operator works: what they see, and when nobody looks."""
+"""Live updates of the dashboard with a running operator, with and without viewers."""
 
 from datetime import timedelta
 from pathlib import Path
@@ -35,7 +35,7 @@ profiles:
 """
 
 
-async def test_an_order_is_seen_from_its_beginning_to_its_end(clock: VirtualClock) -> None:
+async def test_nodemaintenance_is_streamed_from_creation_to_end(clock: VirtualClock) -> None:
     plan = a_cluster(clock).with_nodes(3, zones=3).with_deployment("shop/cart", replicas=6, budget=6)
     async with watched_operator(plan) as world:
         cluster = world.cluster
@@ -61,7 +61,7 @@ async def test_an_order_is_seen_from_its_beginning_to_its_end(clock: VirtualCloc
         assert [item["object"] for item in page.node["history"]] != []
 
 
-async def test_a_profile_is_seen_from_its_beginning_to_its_end(clock: VirtualClock, tmp_path: Path) -> None:
+async def test_profile_maintenance_is_streamed_from_start_to_end(clock: VirtualClock, tmp_path: Path) -> None:
     plan = a_cluster(clock).with_nodes(3, labels={"cloud.sap/maintenance-profile": "os"})
     plan = plan.with_deployment("shop/cart", replicas=6, budget=6)
     async with watched_operator(plan, ROLLING, tmp_path) as world, world.open_page(node="n1") as page:
@@ -99,7 +99,7 @@ async def test_a_profile_is_seen_from_its_beginning_to_its_end(clock: VirtualClo
         ]
 
 
-async def test_nothing_is_computed_while_nobody_looks(clock: VirtualClock) -> None:
+async def test_tiles_are_not_computed_without_viewers(clock: VirtualClock) -> None:
     async with watched_operator(a_cluster(clock).with_nodes(2)) as world:
         await world.create_maintenance("n1")
         await world.cluster.pass_time(minutes=5)
@@ -117,7 +117,7 @@ async def test_nothing_is_computed_while_nobody_looks(clock: VirtualClock) -> No
         assert summary_cache.computed == 2
 
 
-async def test_who_is_slow_is_let_go_and_the_operator_goes_on(clock: VirtualClock) -> None:
+async def test_slow_viewer_is_reset_and_the_operator_continues(clock: VirtualClock) -> None:
     async with watched_operator(a_cluster(clock).with_nodes(3)) as world:
         world.backend.broadcaster._backlog = 2000  # so that a few events are too many
         async with world.backend.subscribe() as slow:
@@ -129,7 +129,7 @@ async def test_who_is_slow_is_let_go_and_the_operator_goes_on(clock: VirtualCloc
         assert (await world.backend.fleet()).nodes[0].pool == "p29"
 
 
-async def test_a_page_that_was_hidden_goes_on_where_it_left_off(clock: VirtualClock) -> None:
+async def test_reconnected_viewer_resumes_after_its_last_event(clock: VirtualClock) -> None:
     async with watched_operator(a_cluster(clock).with_nodes(2)) as world:
         async with world.open_page() as page:
             await world.cluster.cordon("n1")
@@ -146,7 +146,7 @@ async def test_a_page_that_was_hidden_goes_on_where_it_left_off(clock: VirtualCl
         assert page.is_reset
 
 
-async def test_changes_are_told_in_few_batches(clock: VirtualClock) -> None:
+async def test_changes_are_batched(clock: VirtualClock) -> None:
     async with watched_operator(a_cluster(clock).with_nodes(20)) as world, world.open_page() as page:
         page.events.clear()
         began = clock.monotonic()
@@ -157,7 +157,7 @@ async def test_changes_are_told_in_few_batches(clock: VirtualClock) -> None:
         assert len(batches) <= 1 + (clock.monotonic() - began) * 4
 
 
-async def test_a_node_that_breaks_everything_breaks_its_own_tile_only(
+async def test_failure_to_assess_one_node_affects_only_its_tile(
     clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real = state.assess_node
@@ -175,7 +175,7 @@ async def test_a_node_that_breaks_everything_breaks_its_own_tile_only(
         assert (await world.backend.summary()).counts == {"blocked": 1, "idle": 2}
 
 
-async def test_a_node_with_odd_data_is_shown_as_blocked_with_what_to_do(clock: VirtualClock, tmp_path: Path) -> None:
+async def test_node_with_invalid_data_is_blocked_with_a_repair_command(clock: VirtualClock, tmp_path: Path) -> None:
     odd = {"cloud.sap/maintenance-data": "{", "haulout.dev/transitions": "[]"}
     async with watched_operator(a_cluster(clock).with_nodes(2), ROLLING, tmp_path) as world, world.open_page() as page:
         await world.cluster.patch("nodes", "n1", metadata={"annotations": odd})
@@ -185,7 +185,7 @@ async def test_a_node_with_odd_data_is_shown_as_blocked_with_what_to_do(clock: V
         assert page.tiles["n2"]["state"] == "idle"
 
 
-async def test_what_is_announced_is_planned(clock: VirtualClock) -> None:
+async def test_announced_maintenance_makes_the_node_planned(clock: VirtualClock) -> None:
     async with watched_operator(a_cluster(clock).with_nodes(2)) as world, world.open_page() as page:
         cloud = AnnouncedMaintenance(world.cluster, "n1")
         await cloud.report(start=120, end=180)
@@ -197,7 +197,7 @@ async def test_what_is_announced_is_planned(clock: VirtualClock) -> None:
         assert page.summary["hasNotices"]
 
 
-async def test_nodes_of_profiles_that_wait_for_room_are_told(clock: VirtualClock, tmp_path: Path) -> None:
+async def test_nodes_of_profiles_that_wait_for_the_budget_are_listed(clock: VirtualClock, tmp_path: Path) -> None:
     budget = "budget: [{max: 1}]\n" + ROLLING
     labels = {"cloud.sap/maintenance-profile": "os", "example.com/reboot": "yes"}
     async with (
@@ -212,7 +212,7 @@ async def test_nodes_of_profiles_that_wait_for_room_are_told(clock: VirtualClock
         await page.wait_until(lambda: page.summary["budgets"][0].get("waiting") == [waiting])
 
 
-async def test_who_uses_a_budget_and_who_waits_is_told(clock: VirtualClock, tmp_path: Path) -> None:
+async def test_budget_holders_and_waiting_nodes_are_listed(clock: VirtualClock, tmp_path: Path) -> None:
     budget = "budget: [{max: 1}]\n" + ROLLING
     async with watched_operator(a_cluster(clock).with_nodes(3), budget, tmp_path) as world, world.open_page() as page:
         await world.create_maintenance("n1", name="a")
@@ -234,7 +234,7 @@ async def test_who_uses_a_budget_and_who_waits_is_told(clock: VirtualClock, tmp_
         ]
 
 
-async def test_a_broken_configuration_stands_above_every_page(clock: VirtualClock, tmp_path: Path) -> None:
+async def test_invalid_configuration_has_a_banner(clock: VirtualClock, tmp_path: Path) -> None:
     async with watched_operator(a_cluster(clock).with_nodes(1), ROLLING, tmp_path) as world, world.open_page() as page:
         (tmp_path / "maintenance.yaml").write_text("profiles: nonsense", encoding="utf-8")
         await page.wait_until(lambda: page.summary.get("banners"))

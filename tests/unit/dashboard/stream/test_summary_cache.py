@@ -1,4 +1,4 @@
-"""Tiles that are kept up to date, on caches that nobody but the test writes to."""
+"""The tile cache, on informers of an API server that only the test writes to."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -33,7 +33,7 @@ ZONE = "topology.kubernetes.io/zone"
 async def a_leading_backend(
     clock: VirtualClock, *objects: RawObject, budget: Budget = NO_BUDGET
 ) -> AsyncIterator[tuple[ApiServer, NodeBackend]]:
-    """Yield a server, and a leader that only looks."""
+    """Yield a server, and the backend of a leader that writes nothing."""
     api = ApiServer(clock)
     for obj in (custom_resource_definition(), *objects):
         api.put(obj)
@@ -72,7 +72,7 @@ def an_order(*, blocked_since: datetime) -> RawObject:
     }
 
 
-async def test_a_drain_that_stays_blocked_is_told_though_nothing_happens(clock: VirtualClock) -> None:
+async def test_blocked_drain_updates_its_tile_after_the_threshold(clock: VirtualClock) -> None:
     async with a_leading_backend(clock, a_node("n1"), an_order(blocked_since=clock.now())) as (_, leader):
         assert (await leader.fleet()).nodes[0].state == "draining"
         async with leader.subscribe() as viewer:
@@ -82,7 +82,7 @@ async def test_a_drain_that_stays_blocked_is_told_though_nothing_happens(clock: 
         assert b'"state":"blocked"' in received
 
 
-async def test_nodes_come_and_go(clock: VirtualClock) -> None:
+async def test_created_and_deleted_nodes_update_the_fleet(clock: VirtualClock) -> None:
     async with a_leading_backend(clock, a_node("n1"), a_node("n2")) as (api, leader):
         assert (await leader.summary()).counts == {"idle": 2}
         api.put(a_node("n3"))
@@ -94,7 +94,7 @@ async def test_nodes_come_and_go(clock: VirtualClock) -> None:
         assert await leader.detail("n1") is None
 
 
-async def test_a_tile_that_came_out_as_it_was_is_not_told(clock: VirtualClock) -> None:
+async def test_unchanged_tile_is_not_published(clock: VirtualClock) -> None:
     async with a_leading_backend(clock, a_node("n1")) as (api, leader):
         revision = (await leader.fleet()).revision
         api.put(a_node("n1", labels={"somebody": "else"}))
@@ -103,7 +103,7 @@ async def test_a_tile_that_came_out_as_it_was_is_not_told(clock: VirtualClock) -
         assert leader.summary_cache.computed == 2
 
 
-async def test_each_group_of_a_budget_is_told_with_who_uses_it(clock: VirtualClock) -> None:
+async def test_each_budget_group_is_listed_with_its_holders(clock: VirtualClock) -> None:
     nodes = [a_node(f"n{number}", labels={ZONE: f"z{number % 2}"}) for number in range(4)]
     taken = a_node("n4", labels={ZONE: "z0", "cloud.sap/maintenance-state": "in-maintenance"})
     budget = Budget((BudgetLimit(max_unavailable="40%"), BudgetLimit(max_unavailable=1, group_by=(ZONE,))))
@@ -116,7 +116,7 @@ async def test_each_group_of_a_budget_is_told_with_who_uses_it(clock: VirtualClo
         ]
 
 
-async def test_while_nodes_cannot_be_read_that_is_said(clock: VirtualClock) -> None:
+async def test_unsynced_nodes_are_an_error(clock: VirtualClock) -> None:
     client = Client(ApiServer(clock).transport("leader"), clock=clock, random=Random(0))
     informers = Informers(
         clock=clock,

@@ -35,7 +35,7 @@ MINUTE = timedelta(minutes=1)
 # Token files
 
 
-async def test_a_token_file_is_read_again_every_minute(tmp_path: Path, clock: Clock) -> None:
+async def test_token_file_is_reread_every_minute(tmp_path: Path, clock: Clock) -> None:
     path = tmp_path / "token"
     path.write_text("one\n")
     credentials = TokenFile(path, clock=clock)
@@ -47,7 +47,7 @@ async def test_a_token_file_is_read_again_every_minute(tmp_path: Path, clock: Cl
     assert await credentials.current() == Identity("Bearer two")
 
 
-async def test_a_refused_token_is_read_again_at_once(tmp_path: Path, clock: Clock) -> None:
+async def test_rejected_token_is_reread_at_once(tmp_path: Path, clock: Clock) -> None:
     path = tmp_path / "token"
     path.write_text("one")
     credentials = TokenFile(path, clock=clock)
@@ -57,7 +57,7 @@ async def test_a_refused_token_is_read_again_at_once(tmp_path: Path, clock: Cloc
     assert await credentials.current() == Identity("Bearer two")
 
 
-async def test_a_refusal_of_a_token_no_longer_in_use_changes_nothing(tmp_path: Path, clock: Clock) -> None:
+async def test_rejection_of_a_token_no_longer_in_use_is_ignored(tmp_path: Path, clock: Clock) -> None:
     path = tmp_path / "token"
     path.write_text("one")
     credentials = TokenFile(path, clock=clock)
@@ -68,7 +68,7 @@ async def test_a_refusal_of_a_token_no_longer_in_use_changes_nothing(tmp_path: P
 
 
 @pytest.mark.parametrize("content", [None, "", "  \n", "two words", "a\nb", b"\xff"])
-async def test_a_token_file_that_is_broken_for_a_while_keeps_the_last_good_token(
+async def test_unreadable_token_file_keeps_the_last_valid_token(
     tmp_path: Path, clock: Clock, content: str | bytes | None
 ) -> None:
     path = tmp_path / "token"
@@ -85,7 +85,7 @@ async def test_a_token_file_that_is_broken_for_a_while_keeps_the_last_good_token
     assert await credentials.current() == Identity("Bearer better")
 
 
-async def test_without_any_token_the_file_is_blamed_until_it_is_there(tmp_path: Path, clock: Clock) -> None:
+async def test_missing_token_file_is_an_error_until_it_exists(tmp_path: Path, clock: Clock) -> None:
     path = tmp_path / "token"
     credentials = TokenFile(path, clock=clock)
     with pytest.raises(CredentialsError, match=f"^reading the token in {path}: No such file or directory$"):
@@ -100,7 +100,7 @@ async def test_without_any_token_the_file_is_blamed_until_it_is_there(tmp_path: 
 # Certificate files
 
 
-async def test_certificate_files_are_read_again_when_they_change(tmp_path: Path, clock: Clock) -> None:
+async def test_certificate_files_are_reread_when_they_change(tmp_path: Path, clock: Clock) -> None:
     cert, key = tmp_path / "tls.crt", tmp_path / "tls.key"
     cert.write_bytes(ALICE.cert_pem)
     key.write_bytes(ALICE.key_pem)
@@ -119,7 +119,7 @@ async def test_certificate_files_are_read_again_when_they_change(tmp_path: Path,
     assert await credentials.current() == Identity(None, ALICE_LATER.client_certificate)
 
 
-async def test_a_certificate_file_that_vanishes_keeps_the_last_good_pair(tmp_path: Path, clock: Clock) -> None:
+async def test_deleted_certificate_file_keeps_the_last_valid_pair(tmp_path: Path, clock: Clock) -> None:
     cert = tmp_path / "tls.crt"
     cert.write_bytes(ALICE.cert_pem)
     credentials = CertificateFiles(cert, ALICE.key_pem, owner="alice", clock=clock)
@@ -129,13 +129,13 @@ async def test_a_certificate_file_that_vanishes_keeps_the_last_good_pair(tmp_pat
     assert await credentials.current() is first
 
 
-async def test_without_any_certificate_the_file_is_blamed(tmp_path: Path, clock: Clock) -> None:
+async def test_missing_certificate_file_is_an_error(tmp_path: Path, clock: Clock) -> None:
     credentials = CertificateFiles(tmp_path / "tls.crt", ALICE.key_pem, owner="user 'alice'", clock=clock)
     with pytest.raises(CredentialsError, match=r"certificate of user 'alice': .*tls.crt: No such file or directory"):
         await credentials.current()
 
 
-async def test_a_refusal_reaches_the_header_and_the_certificate(tmp_path: Path, clock: Clock) -> None:
+async def test_refresh_of_combined_credentials_refreshes_header_and_certificate(tmp_path: Path, clock: Clock) -> None:
     path = tmp_path / "token"
     path.write_text("one")
     certificate = StaticCredentials(Identity(None, ALICE.client_certificate))
@@ -151,7 +151,7 @@ async def test_a_refusal_reaches_the_header_and_the_certificate(tmp_path: Path, 
 
 
 class Plugin:
-    """A small program that counts its runs and prints what it is told."""
+    """An exec plugin that counts its runs and prints a configured answer."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -161,29 +161,29 @@ class Plugin:
         self.answer(token="t1")
 
     def script(self, body: str) -> None:
-        """Set what it does."""
+        """Set the script of the plugin."""
         self.path.write_text(f"#!/bin/sh\ncd {self.folder}\n{body}\n")
         self.path.chmod(0o700)
 
     def answer(self, *, ends_in: timedelta | None = None, version: str = V1, **status: str) -> None:
-        """Set what it prints."""
+        """Set the credential that the plugin prints."""
         ends = {} if ends_in is None else {"expirationTimestamp": f"{self.clock.now() + ends_in:%Y-%m-%dT%H:%M:%SZ}"}
         credential = {"apiVersion": version, "kind": "ExecCredential", "status": {**status, **ends}}
         (self.folder / "answer").write_text(json.dumps(credential))
 
     @property
     def runs(self) -> int:
-        """Tell how often it ran."""
+        """Return how often the plugin ran."""
         path = self.folder / "runs"
         return len(path.read_text()) if path.exists() else 0
 
     def credentials(self, **spec: Any) -> ExecPlugin:
-        """Return credentials that come from it."""
+        """Return credentials that use the plugin."""
         defaults = {"command": str(self.path), "api_version": V1, "owner": "user 'alice' in config"}
         return ExecPlugin(ExecSpec(**{**defaults, **spec}), clock=self.clock)
 
     async def error_text(self, **spec: Any) -> str:
-        """Return what is said when it gives no credentials."""
+        """Return the error text when the plugin returns no credentials."""
         with pytest.raises(CredentialsError) as caught:
             await self.credentials(**spec).current()
         assert "\n" not in str(caught.value)
@@ -191,7 +191,7 @@ class Plugin:
 
 
 class StoppedClock(VirtualClock):
-    """Wall time that moves only when it is set, also on a real loop."""
+    """A clock whose wall time moves only when it is set, also on a real event loop."""
 
     def monotonic(self) -> float:
         """Return the same moment, always."""
@@ -207,7 +207,7 @@ def plugin(tmp_path: Path) -> Plugin:
 
 @pytest.mark.real_time
 @pytest.mark.parametrize("version", exec_plugin.API_VERSIONS)
-async def test_a_plugin_runs_once_for_all_requests(plugin: Plugin, version: str) -> None:
+async def test_exec_plugin_runs_once_for_all_requests(plugin: Plugin, version: str) -> None:
     plugin.answer(token="t1", version=version)
     credentials = plugin.credentials(api_version=version)
     assert await credentials.current() == Identity("Bearer t1")
@@ -217,14 +217,14 @@ async def test_a_plugin_runs_once_for_all_requests(plugin: Plugin, version: str)
 
 @pytest.mark.real_time
 @pytest.mark.parametrize(("token", "header"), [("", None), ("t", "Bearer t")])
-async def test_a_plugin_may_give_a_certificate(plugin: Plugin, token: str, header: str | None) -> None:
+async def test_exec_plugin_may_return_a_client_certificate(plugin: Plugin, token: str, header: str | None) -> None:
     cert, key = ALICE.cert_pem.decode(), ALICE.key_pem.decode()
     plugin.answer(token=token, clientCertificateData=cert, clientKeyData=key)
     assert await plugin.credentials().current() == Identity(header, ALICE.client_certificate)
 
 
 @pytest.mark.real_time
-async def test_a_plugin_runs_again_shortly_before_its_credentials_end(plugin: Plugin) -> None:
+async def test_exec_plugin_runs_again_shortly_before_expiration(plugin: Plugin) -> None:
     plugin.answer(token="t1", ends_in=10 * MINUTE)
     credentials = plugin.credentials()
     await credentials.current()
@@ -236,7 +236,7 @@ async def test_a_plugin_runs_again_shortly_before_its_credentials_end(plugin: Pl
 
 
 @pytest.mark.real_time
-async def test_a_plugin_that_gives_old_credentials_is_not_run_for_every_request(plugin: Plugin) -> None:
+async def test_exec_plugin_with_expired_credentials_is_not_run_for_every_request(plugin: Plugin) -> None:
     """Plugins cache until the very end, and clocks differ."""
     plugin.answer(token="t1", ends_in=-MINUTE)
     credentials = plugin.credentials()
@@ -249,7 +249,7 @@ async def test_a_plugin_that_gives_old_credentials_is_not_run_for_every_request(
 
 
 @pytest.mark.real_time
-async def test_a_plugin_that_fails_to_renew_in_time_is_forgiven_until_its_credentials_end(plugin: Plugin) -> None:
+async def test_failing_exec_plugin_is_ignored_until_its_credentials_expire(plugin: Plugin) -> None:
     plugin.answer(token="t1", ends_in=10 * MINUTE)
     credentials = plugin.credentials()
     await credentials.current()
@@ -262,7 +262,7 @@ async def test_a_plugin_that_fails_to_renew_in_time_is_forgiven_until_its_creden
 
 
 @pytest.mark.real_time
-async def test_a_plugin_runs_again_when_the_server_refused_its_credentials(plugin: Plugin) -> None:
+async def test_exec_plugin_runs_again_after_its_credentials_are_rejected(plugin: Plugin) -> None:
     credentials = plugin.credentials()
     refused = await credentials.current()
     plugin.answer(token="t2")
@@ -273,7 +273,7 @@ async def test_a_plugin_runs_again_when_the_server_refused_its_credentials(plugi
 
 
 @pytest.mark.real_time
-async def test_many_who_need_a_plugin_at_once_share_one_run(plugin: Plugin) -> None:
+async def test_concurrent_requests_share_one_exec_plugin_run(plugin: Plugin) -> None:
     credentials = plugin.credentials()
     first = await asyncio.gather(*(credentials.current() for _ in range(20)))
     assert plugin.runs == 1
@@ -283,7 +283,7 @@ async def test_many_who_need_a_plugin_at_once_share_one_run(plugin: Plugin) -> N
 
 
 @pytest.mark.real_time
-async def test_many_who_need_a_plugin_at_once_share_its_failure(plugin: Plugin) -> None:
+async def test_concurrent_requests_share_an_exec_plugin_failure(plugin: Plugin) -> None:
     plugin.script('printf "x" >> runs; exit 3')
     credentials = plugin.credentials()
     results = await asyncio.gather(*(credentials.current() for _ in range(20)), return_exceptions=True)
@@ -293,7 +293,7 @@ async def test_many_who_need_a_plugin_at_once_share_its_failure(plugin: Plugin) 
 
 
 @pytest.mark.real_time
-async def test_when_the_one_who_runs_a_plugin_is_cancelled_another_runs_it(plugin: Plugin, clock: Clock) -> None:
+async def test_exec_plugin_is_run_by_another_request_when_the_first_is_cancelled(plugin: Plugin, clock: Clock) -> None:
     plugin.script('printf "x" >> runs; test -e slow && rm slow && touch begun && sleep 60; cat answer')
     (plugin.folder / "slow").touch()
     credentials = plugin.credentials()
@@ -308,7 +308,7 @@ async def test_when_the_one_who_runs_a_plugin_is_cancelled_another_runs_it(plugi
 
 
 @pytest.mark.real_time
-async def test_a_plugin_is_told_what_is_wanted(plugin: Plugin) -> None:
+async def test_exec_plugin_receives_args_environment_and_exec_info(plugin: Plugin) -> None:
     plugin.script('printf "%s|%s|%s" "$1" "$REGION" "$KUBERNETES_EXEC_INFO" > told; cat answer')
     cluster = {"server": "https://api", "config": {"audience": "x"}}
     await plugin.credentials(args=("get-token",), env=(("REGION", "eu"),), cluster=cluster).current()
@@ -322,7 +322,7 @@ async def test_a_plugin_is_told_what_is_wanted(plugin: Plugin) -> None:
 
 
 @pytest.mark.real_time
-async def test_a_plugin_described_in_a_kubeconfig_gets_everything(plugin: Plugin) -> None:
+async def test_exec_plugin_of_a_kubeconfig_receives_the_cluster_info(plugin: Plugin) -> None:
     plugin.script('printf "%s" "$KUBERNETES_EXEC_INFO" > told; cat answer')
     config = f"""
     current-context: c
@@ -359,7 +359,7 @@ async def test_a_plugin_described_in_a_kubeconfig_gets_everything(plugin: Plugin
 
 
 @pytest.mark.real_time
-async def test_a_plugin_that_is_not_installed_is_named_with_how_to_get_it(plugin: Plugin) -> None:
+async def test_missing_exec_plugin_is_an_error_with_its_install_hint(plugin: Plugin) -> None:
     assert await plugin.error_text(command="no-such-plugin", install_hint="brew install\n  the-plugin") == (
         "exec plugin no-such-plugin of user 'alice' in config: there is no such program; brew install the-plugin"
     )
@@ -367,13 +367,13 @@ async def test_a_plugin_that_is_not_installed_is_named_with_how_to_get_it(plugin
 
 
 @pytest.mark.real_time
-async def test_a_plugin_that_cannot_be_run_says_why(plugin: Plugin) -> None:
+async def test_exec_plugin_that_is_not_executable_is_an_error_with_the_reason(plugin: Plugin) -> None:
     plugin.path.chmod(0o600)
     assert (await plugin.error_text()).endswith("it cannot be run: Permission denied")
 
 
 @pytest.mark.real_time
-async def test_a_plugin_that_fails_is_quoted_with_its_last_line(plugin: Plugin) -> None:
+async def test_failing_exec_plugin_is_an_error_with_its_last_stderr_line(plugin: Plugin) -> None:
     plugin.script(r'printf "noise\n\033[31mUnable to locate credentials\033[0m\n\n" >&2; exit 255')
     assert (await plugin.error_text(args=("get-token", "--cluster", "my cluster"))).endswith(
         "it failed with exit code 255: Unable to locate credentials; "
@@ -382,7 +382,7 @@ async def test_a_plugin_that_fails_is_quoted_with_its_last_line(plugin: Plugin) 
 
 
 @pytest.mark.real_time
-async def test_secrets_among_a_plugins_arguments_do_not_show(plugin: Plugin) -> None:
+async def test_secrets_in_exec_plugin_arguments_are_redacted(plugin: Plugin) -> None:
     plugin.script("exit 1")
     complaint = await plugin.error_text(args=("--oidc-client-secret=hush", "--password", "hush", "login"))
     assert "hush" not in complaint
@@ -390,13 +390,13 @@ async def test_secrets_among_a_plugins_arguments_do_not_show(plugin: Plugin) -> 
 
 
 @pytest.mark.real_time
-async def test_a_plugin_that_prints_nothing_is_to_be_run_by_hand(plugin: Plugin) -> None:
+async def test_exec_plugin_without_output_is_an_error_with_the_command_to_run(plugin: Plugin) -> None:
     plugin.script("true")
     assert (await plugin.error_text()).endswith(f"it printed nothing; run it by hand: {plugin.path}")
 
 
 @pytest.mark.real_time
-async def test_a_plugin_that_hangs_is_ended_with_its_children(
+async def test_hanging_exec_plugin_is_killed_with_its_children(
     plugin: Plugin, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(exec_plugin, "_TIMEOUT", timedelta(milliseconds=200))
@@ -443,7 +443,7 @@ def _is_alive(pid: int) -> bool:
         ('{"apiVersion":"%s","kind":"ExecCredential","status":{"token":"a b"}}', "its token is no bearer token"),
     ],
 )
-async def test_a_plugin_that_prints_something_else_is_told_what_was_expected(
+async def test_invalid_exec_plugin_output_is_an_error_with_the_expected_format(
     plugin: Plugin, printed: str, complaint: str
 ) -> None:
     (plugin.folder / "answer").write_text(printed.replace("%s", V1))
@@ -451,7 +451,7 @@ async def test_a_plugin_that_prints_something_else_is_told_what_was_expected(
 
 
 @pytest.mark.real_time
-async def test_a_plugin_that_needs_a_person_is_not_run_without_one(
+async def test_interactive_exec_plugin_is_not_run_without_a_terminal(
     plugin: Plugin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "stdin", None)
@@ -462,11 +462,11 @@ async def test_a_plugin_that_needs_a_person_is_not_run_without_one(
 
 
 @pytest.mark.real_time
-@pytest.mark.parametrize(("mode", "asked"), [("Never", False), ("IfAvailable", True), ("Always", True)])
-async def test_a_plugin_may_ask_a_person_at_a_terminal(
-    plugin: Plugin, monkeypatch: pytest.MonkeyPatch, mode: str, *, asked: bool
+@pytest.mark.parametrize(("mode", "interactive"), [("Never", False), ("IfAvailable", True), ("Always", True)])
+async def test_exec_plugin_is_interactive_at_a_terminal(
+    plugin: Plugin, monkeypatch: pytest.MonkeyPatch, mode: str, *, interactive: bool
 ) -> None:
     monkeypatch.setattr(sys.stdin, "isatty", lambda: True, raising=False)
     plugin.script('printf "%s" "$KUBERNETES_EXEC_INFO" > told; cat answer')
     await plugin.credentials(interactive_mode=InteractiveMode(mode)).current()
-    assert msgspec.json.decode((plugin.folder / "told").read_text())["spec"] == {"interactive": asked}
+    assert msgspec.json.decode((plugin.folder / "told").read_text())["spec"] == {"interactive": interactive}

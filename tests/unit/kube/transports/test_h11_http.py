@@ -1,4 +1,4 @@
-"""The transport without aiohttp, against real servers on loopback: the same promises as of the other one."""
+"""The transport without aiohttp, against real servers on loopback: the same behaviour as the aiohttp transport."""
 
 import asyncio
 import subprocess
@@ -86,31 +86,31 @@ def transport_to(
     return H11Transport(connection, clock=RealClock(), user_agent="test/1")
 
 
-async def test_a_request_arrives_as_it_was_asked_and_its_answer_comes_back(world: World) -> None:
-    seen: list[tuple[str, str, str, bytes, str]] = []
+async def test_request_is_sent_unchanged_and_its_response_is_returned(world: World) -> None:
+    received: list[tuple[str, str, str, bytes, str]] = []
 
     async def handle(request: web.Request) -> web.Response:
         headers = request.headers
-        seen.append(
+        received.append(
             (request.method, request.path_qs, headers["Content-Type"], await request.read(), headers["User-Agent"])
         )
         return web.Response(status=201, body=b"x" * 200_000, headers={"X-Seen": "yes"})
 
     transport = transport_to(await world.serve(handle))
-    asked = Request(
+    request_to_send = Request(
         method="PATCH",
         path="/api/v1/nodes/a%2Fb",
         query=(("fieldManager", "a b"),),
         body=b'{"a": 1}',
         content_type="application/merge-patch+json",
     )
-    response = await transport.send(asked)
+    response = await transport.send(request_to_send)
     assert (response.status, response.headers["x-seen"], len(response.body)) == (201, "yes", 200_000)
     target = "/api/v1/nodes/a%2Fb?fieldManager=a%20b"
-    assert seen == [("PATCH", target, "application/merge-patch+json", b'{"a": 1}', "test/1")]
+    assert received == [("PATCH", target, "application/merge-patch+json", b'{"a": 1}', "test/1")]
 
 
-async def test_lines_come_out_whole_and_a_stream_ends_as_its_server_ends_it(world: World) -> None:
+async def test_stream_yields_whole_lines_and_ends_with_the_response(world: World) -> None:
     lines = [b"{}", b"x" * 300_000, b"last"]
 
     async def handle(request: web.Request) -> web.StreamResponse:
@@ -126,30 +126,30 @@ async def test_lines_come_out_whole_and_a_stream_ends_as_its_server_ends_it(worl
         assert [line async for line in stream.lines()] == lines
 
 
-async def test_leaving_a_stream_ends_it_at_the_server(world: World) -> None:
-    gone = asyncio.Event()
+async def test_closing_a_stream_closes_its_connection(world: World) -> None:
+    closed = asyncio.Event()
 
     async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
         writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\n{}\n\r\n")
         await reader.read()
-        gone.set()
+        closed.set()
 
     transport = transport_to(await world.serve_raw(handle))
     async with transport.stream(NODES) as stream:
         assert await anext(stream.lines()) == b"{}"
     async with asyncio.timeout(5):
-        await gone.wait()
+        await closed.wait()
 
 
-async def test_a_rotated_token_is_used_after_a_refusal(world: World) -> None:
-    shown: list[str] = []
+async def test_rotated_token_is_used_after_unauthorized(world: World) -> None:
+    tokens: list[str] = []
     token = world.folder / "token"
     token.write_text("old")
 
     async def handle(request: web.Request) -> web.Response:
-        shown.append(request.headers["Authorization"])
-        return web.Response(status=401 if shown[-1] == "Bearer old" else 200)
+        tokens.append(request.headers["Authorization"])
+        return web.Response(status=401 if tokens[-1] == "Bearer old" else 200)
 
     transport = transport_to(await world.serve(handle), credentials=TokenFile(token, clock=RealClock()))
     assert (await transport.send(NODES)).status == 401
@@ -157,11 +157,11 @@ async def test_a_rotated_token_is_used_after_a_refusal(world: World) -> None:
     assert (await transport.send(NODES)).status == 200
     token.write_text("old")
     async with transport.stream(NODES) as stream:
-        assert stream.status == 200  # the last one read counts for a minute
-    assert shown == ["Bearer old", "Bearer old", "Bearer new", "Bearer new"]
+        assert stream.status == 200  # the last token that was read is used for a minute
+    assert tokens == ["Bearer old", "Bearer old", "Bearer new", "Bearer new"]
 
 
-async def test_a_server_that_nobody_vouches_for_gets_nothing(world: World) -> None:
+async def test_server_with_an_unknown_authority_receives_no_request(world: World) -> None:
     async def handle(_: web.Request) -> web.Response:
         raise AssertionError
 
@@ -171,26 +171,26 @@ async def test_a_server_that_nobody_vouches_for_gets_nothing(world: World) -> No
     assert not caught.value.sent
 
 
-async def test_a_refused_connection_is_unsent_and_says_where_to_look() -> None:
+async def test_refused_connection_is_unsent_and_its_error_gives_advice() -> None:
     with pytest.raises(Unreachable, match="connection refused; is the API server up") as caught:
         await transport_to("http://127.0.0.1:9").send(NODES)
     assert not caught.value.sent
 
 
-async def test_leave_is_asked_when_the_connection_stands_and_nothing_has_left(world: World) -> None:
+async def test_before_send_is_called_after_connecting_and_before_sending(world: World) -> None:
     async def handle(_: web.Request) -> web.Response:
         raise AssertionError
 
-    def no() -> None:
+    def refuse() -> None:
         raise LeadershipLost("no more")
 
     transport = transport_to(await world.serve(handle))
     with pytest.raises(LeadershipLost):
-        await transport.send(Request(method="PATCH", path="/x", body=b"{}", before_send=no))
+        await transport.send(Request(method="PATCH", path="/x", body=b"{}", before_send=refuse))
 
 
 @pytest.mark.parametrize(
-    ("said", "error"),
+    ("sent_bytes", "error"),
     [
         (b"", Unreachable),
         (b"SSH-2.0-OpenSSH_9.6\r\n\r\n", MalformedResponse),
@@ -201,22 +201,24 @@ async def test_leave_is_asked_when_the_connection_stands_and_nothing_has_left(wo
         (b"HTTP/1.1 200 OK\r\n" + b"x" * 100_000, MalformedResponse),
     ],
 )
-async def test_an_answer_that_is_garbage_or_cut_off_is_told(world: World, said: bytes, error: type[KubeError]) -> None:
+async def test_malformed_or_truncated_response_is_an_error(
+    world: World, sent_bytes: bytes, error: type[KubeError]
+) -> None:
     async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
-        writer.write(said)
+        writer.write(sent_bytes)
         await writer.drain()
 
     transport = transport_to(await world.serve_raw(handle))
     with pytest.raises(error) as caught:
         await transport.send(NODES)
     assert not isinstance(caught.value, Unreachable) or caught.value.sent
-    with pytest.raises(CloudError) as told:
+    with pytest.raises(CloudError) as cloud_error:
         await http_fetch(transport.server)("GET", "/x", headers={})
-    assert told.value.status == 0
+    assert cloud_error.value.status == 0
 
 
-async def test_an_answer_that_never_comes_times_out_sent(world: World) -> None:
+async def test_missing_response_times_out_as_sent(world: World) -> None:
     async def handle(reader: asyncio.StreamReader, _: asyncio.StreamWriter) -> None:
         await reader.read()
 
@@ -228,7 +230,7 @@ async def test_an_answer_that_never_comes_times_out_sent(world: World) -> None:
         await http_fetch(address)("GET", "/x", headers={}, within=timedelta(seconds=0.1))
 
 
-async def test_a_stream_that_breaks_off_says_so(world: World) -> None:
+async def test_truncated_stream_raises_unreachable(world: World) -> None:
     async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
         writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nline\n\r\n9\r\nhal")
@@ -242,7 +244,7 @@ async def test_a_stream_that_breaks_off_says_so(world: World) -> None:
             await anext(lines)
 
 
-async def test_an_error_is_one_line(world: World) -> None:
+async def test_error_response_of_a_stream_is_one_line(world: World) -> None:
     async def handle(_: web.Request) -> web.Response:
         return web.Response(status=410, text='{"kind":\n"Status"}')
 
@@ -251,7 +253,7 @@ async def test_an_error_is_one_line(world: World) -> None:
         assert [line async for line in stream.lines()] == [b'{"kind":\n"Status"}']
 
 
-async def test_a_metadata_service_is_asked_plainly_whatever_the_environment_says(
+async def test_metadata_service_requests_ignore_proxy_environment_variables(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def handle(request: web.Request) -> web.Response:
@@ -263,7 +265,7 @@ async def test_a_metadata_service_is_asked_plainly_whatever_the_environment_says
     assert answer.body == b"POST /azure/vm/x?a=b true"
 
 
-async def test_a_header_that_cannot_be_sent_is_not_shown(world: World) -> None:
+async def test_invalid_header_value_is_not_in_the_error(world: World) -> None:
     async def handle(_: web.Request) -> web.Response:
         raise AssertionError
 
@@ -273,15 +275,15 @@ async def test_a_header_that_cannot_be_sent_is_not_shown(world: World) -> None:
     assert "secret" not in repr(caught.value)
 
 
-def test_behind_a_proxy_the_other_transport_serves() -> None:
+def test_minimal_transport_with_a_proxy_is_the_aiohttp_transport() -> None:
     connection = Connection(
         server="https://x", context="x", source="x", user="x", credentials=ANONYMOUS, proxy="http://proxy:1"
     )
     assert isinstance(minimal_transport(connection, clock=RealClock(), user_agent="x"), HttpTransport)
 
 
-def test_an_agent_loads_neither_aiohttp_nor_what_drains() -> None:
-    """What it imports is in the memory of every node."""
+def test_agent_imports_neither_aiohttp_nor_drain_modules() -> None:
+    """Its imports take memory on every node."""
     code = (
         "import sys, haulout.cli.agent, haulout.app.agent, haulout.app.logs, haulout.cli.asyncio_runner;"
         "import haulout.providers.azure.event_source, haulout.httpserver.metrics;"

@@ -1,4 +1,4 @@
-"""The transport against real servers on loopback: what arrives there, and what comes back when things go wrong."""
+"""The transport against real servers on loopback: the requests that arrive, and the errors of failures."""
 
 import asyncio
 import contextlib
@@ -141,10 +141,10 @@ async def read_request(reader: asyncio.StreamReader) -> bytes:
     return await reader.readuntil(b"\r\n\r\n")
 
 
-# What arrives
+# Requests
 
 
-async def test_an_answer_of_many_records_of_tls_arrives_whole(world: World) -> None:
+async def test_response_of_many_tls_records_is_complete(world: World) -> None:
     body = random.Random(1).randbytes(1_000_000)
 
     async def handler(_: web.Request) -> web.Response:
@@ -153,7 +153,7 @@ async def test_an_answer_of_many_records_of_tls_arrives_whole(world: World) -> N
     assert (await world.transport(await world.serve(handler)).send(NODES)).body == body
 
 
-def test_no_read_takes_room_for_more_than_a_record_of_tls() -> None:
+def test_tls_read_allocates_at_most_one_record() -> None:
     connection = client_context(TlsClientConfig(AUTHORITY.pem), None, owner="alice").wrap_bio(
         ssl.MemoryBIO(), ssl.MemoryBIO()
     )
@@ -166,11 +166,13 @@ def test_no_read_takes_room_for_more_than_a_record_of_tls() -> None:
         tracemalloc.stop()
 
 
-async def test_a_request_arrives_as_it_was_asked(world: World) -> None:
-    seen: dict[str, Any] = {}
+async def test_request_is_sent_unchanged_with_its_headers(world: World) -> None:
+    received: dict[str, Any] = {}
 
     async def handler(request: web.Request) -> web.Response:
-        seen.update(method=request.method, target=request.raw_path, body=await request.read(), headers=request.headers)
+        received.update(
+            method=request.method, target=request.raw_path, body=await request.read(), headers=request.headers
+        )
         return web.json_response({"kind": "Status"}, status=201, headers={"Retry-After": "1"})
 
     credentials = StaticCredentials(Identity("Bearer t"))
@@ -185,24 +187,24 @@ async def test_a_request_arrives_as_it_was_asked(world: World) -> None:
         )
     )
     assert (response.status, response.body, response.headers["retry-after"]) == (201, b'{"kind": "Status"}', "1")
-    assert (seen["method"], seen["target"], seen["body"]) == ("PATCH", "/api/v1/nodes/n1?dryRun=All", b"[]")
-    assert seen["headers"]["Authorization"] == "Bearer t"
-    assert seen["headers"]["Accept"] == "application/json"
-    assert seen["headers"]["Content-Type"] == "application/json-patch+json"
-    assert seen["headers"]["User-Agent"].startswith("haulout/")
+    assert (received["method"], received["target"], received["body"]) == ("PATCH", "/api/v1/nodes/n1?dryRun=All", b"[]")
+    assert received["headers"]["Authorization"] == "Bearer t"
+    assert received["headers"]["Accept"] == "application/json"
+    assert received["headers"]["Content-Type"] == "application/json-patch+json"
+    assert received["headers"]["User-Agent"].startswith("haulout/")
 
 
-async def test_paths_and_queries_arrive_exactly(world: World) -> None:
-    seen: list[str] = []
+async def test_paths_and_queries_are_sent_exactly(world: World) -> None:
+    targets: list[str] = []
 
     async def handler(request: web.Request) -> web.Response:
-        seen.append(request.raw_path)
+        targets.append(request.raw_path)
         return web.Response()
 
     transport = world.transport(await world.serve(handler))
     query = (("labelSelector", "a in (b,c),d!=é"), ("fieldSelector", "spec.nodeName=n+1&x"), ("x", ""), ("x", "%2F"))
     await transport.send(Request(method="GET", path="/r/system%3Anode:a/b%2Fc d", query=query))
-    target, given = seen[0].split("?")
+    target, given = targets[0].split("?")
     assert target == "/r/system%3Anode:a/b%2Fc%20d"
     assert given.split("&") == [
         "labelSelector=a%20in%20%28b%2Cc%29%2Cd%21%3D%C3%A9",
@@ -220,7 +222,7 @@ async def test_a_server_address_may_have_a_path(world: World) -> None:
     assert (await transport.send(NODES)).body == b"/k8s/clusters/c-abc/api/v1/nodes"
 
 
-async def test_impersonation_headers_are_sent_all(world: World) -> None:
+async def test_all_impersonation_headers_are_sent(world: World) -> None:
     async def handler(request: web.Request) -> web.Response:
         return web.json_response([request.headers["Impersonate-User"], request.headers.getall("Impersonate-Group")])
 
@@ -229,7 +231,7 @@ async def test_impersonation_headers_are_sent_all(world: World) -> None:
     assert (await transport.send(NODES)).body == b'["bob", ["a", "b"]]'
 
 
-async def test_a_request_may_impersonate_another_than_its_transport_does(world: World) -> None:
+async def test_impersonation_headers_of_a_request_replace_those_of_the_transport(world: World) -> None:
     async def handler(request: web.Request) -> web.Response:
         names = [name for name in request.headers if name.lower().startswith(("impersonate-", "x-"))]
         found = [[str(name), request.headers.getall(name)] for name in dict.fromkeys(names)]
@@ -246,7 +248,7 @@ async def test_a_request_may_impersonate_another_than_its_transport_does(world: 
     assert line == [["X-A", ["1"]], ["Impersonate-User", ["bob"]], ["Impersonate-Group", ["a"]]]
 
 
-async def test_compressed_answers_are_unpacked(world: World) -> None:
+async def test_compressed_responses_are_decompressed(world: World) -> None:
     async def handler(request: web.Request) -> web.Response:
         assert request.headers["Accept-Encoding"] == "gzip"
         return web.Response(body=gzip.compress(b"plain"), headers={"Content-Encoding": "gzip"})
@@ -267,10 +269,10 @@ async def test_redirects_are_not_followed_and_cookies_not_kept(world: World) -> 
     assert (await transport.send(NODES)).headers["location"] == "/login"
 
 
-# Who we are
+# Identity
 
 
-async def test_the_server_sees_the_client_certificate(world: World) -> None:
+async def test_client_certificate_is_sent_to_the_server(world: World) -> None:
     async def handler(request: web.Request) -> web.Response:
         assert request.transport is not None
         return web.Response(text=str(request.transport.get_extra_info("peercert")["subject"]))
@@ -280,7 +282,7 @@ async def test_the_server_sees_the_client_certificate(world: World) -> None:
     assert b"alice" in (await transport.send(NODES)).body
 
 
-async def test_private_keys_leave_no_file_behind(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_private_keys_leave_no_temporary_file(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = world.folder / "temporary"
     folder.mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(folder))
@@ -293,10 +295,10 @@ async def test_private_keys_leave_no_file_behind(world: World, monkeypatch: pyte
     assert list(folder.iterdir()) == []
 
 
-async def test_a_changed_certificate_is_used_at_once_and_old_streams_go_on(world: World) -> None:
+async def test_changed_certificate_is_used_at_once_and_open_streams_continue(world: World) -> None:
     """The old connections end with the last stream that uses them."""
     serials: list[str] = []
-    old_goes_on = asyncio.Event()
+    may_continue = asyncio.Event()
 
     async def handler(request: web.Request) -> web.StreamResponse:
         assert request.transport is not None
@@ -305,7 +307,7 @@ async def test_a_changed_certificate_is_used_at_once_and_old_streams_go_on(world
         await answer.prepare(request)
         if "watch" in request.query:
             await answer.write(b"one\n")
-            await old_goes_on.wait()
+            await may_continue.wait()
             await answer.write(b"two\n")
         return answer
 
@@ -323,14 +325,14 @@ async def test_a_changed_certificate_is_used_at_once_and_old_streams_go_on(world
         await transport.send(NODES)
         assert len(set(serials)) == 2
         assert len(transport._pools) == 2
-        old_goes_on.set()
+        may_continue.set()
         assert [line async for line in lines] == [b"two"]
     assert len(transport._pools) == 1
     await transport.send(NODES)
     assert serials[-1] == serials[-2]
 
 
-async def test_a_rotated_token_is_used_after_a_refusal(world: World) -> None:
+async def test_rotated_token_is_used_after_unauthorized(world: World) -> None:
     token = world.folder / "token"
     token.write_text("new")
 
@@ -351,7 +353,7 @@ async def test_a_rotated_token_is_used_after_a_refusal(world: World) -> None:
 
 
 @pytest.mark.parametrize("request_", [NODES, Request(method="POST", path="/api/v1/nodes", body=b"{}")])
-async def test_a_refusal_that_fresh_credentials_do_not_cure_is_the_answer(world: World, request_: Request) -> None:
+async def test_unauthorized_with_fresh_credentials_is_returned(world: World, request_: Request) -> None:
     requests: list[str] = []
 
     async def handler(request: web.Request) -> web.Response:
@@ -369,7 +371,7 @@ async def test_a_refusal_that_fresh_credentials_do_not_cure_is_the_answer(world:
     assert len(requests) == 4
 
 
-async def test_a_refusal_is_not_repeated_with_the_same_credentials(world: World) -> None:
+async def test_unauthorized_is_not_retried_with_the_same_credentials(world: World) -> None:
     requests: list[str] = []
 
     async def handler(request: web.Request) -> web.Response:
@@ -383,17 +385,17 @@ async def test_a_refusal_is_not_repeated_with_the_same_credentials(world: World)
     assert len(requests) == 2
 
 
-async def test_a_storm_of_refusals_runs_the_plugin_once(world: World) -> None:
+async def test_concurrent_unauthorized_responses_run_the_exec_plugin_once(world: World) -> None:
     plugin = world.folder / "plugin"
     answer = '{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","status":{"token":"t%s"}}'
     plugin.write_text(f"#!/bin/sh\ncd {world.folder}; printf x >> runs; printf '{answer}' $(wc -c < runs)\n")
     plugin.chmod(0o700)
     spec = ExecSpec(command=str(plugin), api_version="client.authentication.k8s.io/v1")
-    all_there = asyncio.Barrier(30)
+    all_arrived = asyncio.Barrier(30)
 
     async def handler(request: web.Request) -> web.Response:
         if request.headers["Authorization"] == "Bearer t1":
-            await all_there.wait()
+            await all_arrived.wait()
             return web.Response(status=401)
         return web.Response()
 
@@ -404,8 +406,8 @@ async def test_a_storm_of_refusals_runs_the_plugin_once(world: World) -> None:
     assert (world.folder / "runs").read_text() == "xx"
 
 
-async def test_an_expired_client_certificate_is_blamed_for_a_refusal(world: World) -> None:
-    """An API server says 401 to it, and nothing of the reason."""
+async def test_unauthorized_with_an_expired_client_certificate_names_the_expiry(world: World) -> None:
+    """An API server answers 401 without a reason."""
 
     async def handler(_: web.Request) -> web.Response:
         return web.Response(status=401)
@@ -424,8 +426,8 @@ async def test_an_expired_client_certificate_is_blamed_for_a_refusal(world: Worl
             pass
 
 
-async def test_a_certificate_that_was_renewed_in_time_is_not_blamed(world: World) -> None:
-    """The first answer is to the expired one, the second to its valid successor: that is not refused for its age."""
+async def test_unauthorized_with_a_renewed_certificate_does_not_name_the_expiry(world: World) -> None:
+    """The first response is to the expired certificate, the second to its valid successor, which is not expired."""
 
     async def handler(_: web.Request) -> web.Response:
         cert.write_bytes(ALICE.cert_pem)
@@ -446,7 +448,7 @@ async def test_a_certificate_that_was_renewed_in_time_is_not_blamed(world: World
         assert stream.status == 401
 
 
-async def test_a_certificate_and_key_that_do_not_match_are_named(world: World) -> None:
+async def test_certificate_and_key_that_do_not_match_are_an_error(world: World) -> None:
     mixed = IssuedCertificate(ALICE.cert_pem, ALICE_LATER.key_pem)
     transport = world.transport(
         await world.serve(ok), credentials=StaticCredentials(Identity(None, mixed.client_certificate))
@@ -456,10 +458,10 @@ async def test_a_certificate_and_key_that_do_not_match_are_named(world: World) -
     )
 
 
-# Whom we trust
+# Server certificates
 
 
-async def trust(world: World, certificate: IssuedCertificate, tls: TlsClientConfig | None = None) -> str:
+async def connect_error(world: World, certificate: IssuedCertificate, tls: TlsClientConfig | None = None) -> str:
     transport = world.transport(
         await world.serve(ok, certificate=certificate), tls=tls or TlsClientConfig(AUTHORITY.pem)
     )
@@ -470,16 +472,18 @@ async def trust(world: World, certificate: IssuedCertificate, tls: TlsClientConf
     return str(error).removeprefix(prefix)
 
 
-async def test_an_expired_server_certificate_is_named(world: World) -> None:
+async def test_expired_server_certificate_is_reported(world: World) -> None:
     certificate = AUTHORITY.issue("127.0.0.1", starts=LONG_AGO, ends=LONG_AGO + timedelta(days=1))
-    assert await trust(world, certificate) == (
+    assert await connect_error(world, certificate) == (
         "the server's certificate has expired; renew it, or check this machine's clock"
     )
 
 
-async def test_a_server_certificate_of_tomorrow_is_named(world: World) -> None:
+async def test_server_certificate_not_valid_yet_is_reported(world: World) -> None:
     certificate = AUTHORITY.issue("127.0.0.1", starts=RealClock().now() + timedelta(days=1))
-    assert await trust(world, certificate) == ("the server's certificate is not valid yet; check this machine's clock")
+    assert await connect_error(world, certificate) == (
+        "the server's certificate is not valid yet; check this machine's clock"
+    )
 
 
 @pytest.mark.parametrize(
@@ -492,13 +496,17 @@ async def test_a_server_certificate_of_tomorrow_is_named(world: World) -> None:
         ),
     ],
 )
-async def test_an_unknown_authority_is_named(world: World, tls: TlsClientConfig, advice: str) -> None:
-    assert await trust(world, LOCAL, tls) == f"the server's certificate is signed by an unknown authority{advice}"
+async def test_unknown_certificate_authority_is_reported(world: World, tls: TlsClientConfig, advice: str) -> None:
+    assert (
+        await connect_error(world, LOCAL, tls) == f"the server's certificate is signed by an unknown authority{advice}"
+    )
 
 
 @pytest.mark.parametrize(("server_name", "host"), [(None, "127.0.0.1"), ("api.example.com", "api.example.com")])
-async def test_a_certificate_for_another_host_is_named(world: World, server_name: str | None, host: str) -> None:
-    assert await trust(world, AUTHORITY.issue("elsewhere"), TlsClientConfig(AUTHORITY.pem, server_name)) == (
+async def test_server_certificate_for_another_host_is_reported(
+    world: World, server_name: str | None, host: str
+) -> None:
+    assert await connect_error(world, AUTHORITY.issue("elsewhere"), TlsClientConfig(AUTHORITY.pem, server_name)) == (
         f"the server's certificate is not for {host}; correct the address, or set tls-server-name"
     )
 
@@ -508,12 +516,14 @@ async def test_a_certificate_for_another_host_is_named(world: World, server_name
     [TlsClientConfig(AUTHORITY.pem, server_name="kubernetes"), TlsClientConfig(insecure=True)],
     ids=["server-name", "insecure"],
 )
-async def test_trust_can_be_told_to_look_elsewhere(world: World, tls: TlsClientConfig) -> None:
+async def test_server_name_or_insecure_accepts_a_certificate_for_another_host(
+    world: World, tls: TlsClientConfig
+) -> None:
     server = await world.serve(ok, certificate=AUTHORITY.issue("kubernetes"))
     assert (await world.transport(server, tls=tls).send(NODES)).status == 200
 
 
-async def test_a_servers_own_certificate_can_be_its_authority(world: World) -> None:
+async def test_self_signed_server_certificate_can_be_the_ca(world: World) -> None:
     transport = world.transport(await world.serve(ok), tls=TlsClientConfig(LOCAL.cert_pem))
     assert (await transport.send(NODES)).status == 200
 
@@ -530,7 +540,7 @@ async def test_a_servers_own_certificate_can_be_its_authority(world: World) -> N
     ],
     ids=["none", "foreign", "expired"],
 )
-async def test_a_client_certificate_that_is_refused_is_named(
+async def test_rejected_client_certificate_is_reported(
     world: World, certificate: IssuedCertificate | None, problem: str
 ) -> None:
     context = LOCAL.server_context(world.folder, clients=AUTHORITY)
@@ -544,7 +554,7 @@ async def test_a_client_certificate_that_is_refused_is_named(
 
 
 def _refuse(server: socket.socket, context: ssl.SSLContext) -> None:
-    """Shake hands as a Go server does: asyncio's hangs up without a word."""
+    """Do a TLS handshake as a Go server does: asyncio's server closes the connection without an alert."""
     connection, _ = server.accept()
     with connection:
         incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
@@ -565,7 +575,7 @@ def _refuse(server: socket.socket, context: ssl.SSLContext) -> None:
 # No connection
 
 
-async def test_a_refused_connection_says_where_to_look(world: World) -> None:
+async def test_refused_connection_error_gives_advice(world: World) -> None:
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         transport = world.transport(f"https://127.0.0.1:{unused.getsockname()[1]}")
@@ -577,27 +587,27 @@ async def test_a_refused_connection_says_where_to_look(world: World) -> None:
     )
 
 
-async def test_in_a_pod_the_advice_is_another(world: World) -> None:
+async def test_refused_connection_error_in_a_pod_mentions_network_policies(world: World) -> None:
     transport = world.transport("https://127.0.0.1:1", context="in-cluster")
     assert str(await unreachable(transport)).endswith(
         "connection refused; is the API server up, and does a network policy let this pod reach it?"
     )
 
 
-async def test_an_unknown_host_is_named(world: World) -> None:
+async def test_unknown_host_is_reported(world: World) -> None:
     error = await unreachable(world.transport("https://no-such-host.invalid:6443"))
     assert not error.sent
     assert "the address of no-such-host.invalid cannot be found; is the cluster up" in str(error)
 
 
-async def test_a_server_that_does_not_speak_tls_is_named(world: World) -> None:
+async def test_server_without_tls_is_reported(world: World) -> None:
     server = await world.serve(ok, certificate=None)
     error = await unreachable(world.transport(server.replace("http:", "https:")))
     assert not error.sent
     assert "the server does not speak TLS; should its address begin with http://" in str(error)
 
 
-async def test_a_handshake_that_never_ends_times_out_unsent(world: World) -> None:
+async def test_hanging_tls_handshake_times_out_as_unsent(world: World) -> None:
     async def handler(reader: asyncio.StreamReader, _: asyncio.StreamWriter) -> None:
         await reader.read()
 
@@ -608,7 +618,7 @@ async def test_a_handshake_that_never_ends_times_out_unsent(world: World) -> Non
     assert str(error).startswith(f"POST https://127.0.0.1:{port}/api/v1/nodes: no connection within 0.2 s; is the")
 
 
-async def test_a_connection_closed_during_the_handshake_is_unsent(world: World) -> None:
+async def test_connection_closed_during_the_tls_handshake_is_unsent(world: World) -> None:
     async def handler(reader: asyncio.StreamReader, _: asyncio.StreamWriter) -> None:
         await reader.read(1)
 
@@ -618,7 +628,7 @@ async def test_a_connection_closed_during_the_handshake_is_unsent(world: World) 
     assert f"cannot connect to https://127.0.0.1:{port}: connection reset during the handshake" in str(error)
 
 
-async def test_a_proxy_that_does_not_answer_is_named(world: World) -> None:
+async def test_proxy_that_does_not_answer_is_reported(world: World) -> None:
     async def handler(reader: asyncio.StreamReader, _: asyncio.StreamWriter) -> None:
         await reader.read()
 
@@ -630,7 +640,7 @@ async def test_a_proxy_that_does_not_answer_is_named(world: World) -> None:
     )
 
 
-async def test_after_close_nothing_is_sent(world: World) -> None:
+async def test_closed_transport_sends_nothing(world: World) -> None:
     transport = world.transport(await world.serve(ok))
     await transport.send(NODES)
     await transport.close()
@@ -639,7 +649,7 @@ async def test_after_close_nothing_is_sent(world: World) -> None:
     assert str(error) == f"the connection to {transport.server} was closed"
 
 
-async def test_a_request_that_waits_for_its_turn_when_all_is_closed_is_unsent(world: World, clock: Clock) -> None:
+async def test_request_waiting_for_a_connection_is_unsent_when_the_transport_closes(world: World, clock: Clock) -> None:
     arrived = asyncio.Event()
 
     async def handler(_: web.Request) -> web.Response:
@@ -652,7 +662,7 @@ async def test_a_request_that_waits_for_its_turn_when_all_is_closed_is_unsent(wo
         first = group.create_task(unreachable(transport))
         await arrived.wait()
         second = group.create_task(unreachable(transport))
-        await clock.sleep(timedelta())  # it gets to where it waits
+        await clock.sleep(timedelta())  # it starts to wait for a connection
         await transport.close()
     assert first.result().sent
     assert not second.result().sent
@@ -662,25 +672,25 @@ async def test_a_request_that_waits_for_its_turn_when_all_is_closed_is_unsent(wo
 async def test_closing_waits_for_connections_that_are_closing_already(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An event loop that ends before them complains aloud."""
-    made: list[socket.socket] = []
+    """An event loop that ends before they are closed logs warnings."""
+    sockets: list[socket.socket] = []
     new_socket = http._open_socket
 
-    def remembered(address: Any) -> socket.socket:
-        made.append(new_socket(address))
-        return made[-1]
+    def open_socket(address: Any) -> socket.socket:
+        sockets.append(new_socket(address))
+        return sockets[-1]
 
     async def handler(_: web.Request) -> web.Response:
         return web.Response(headers={"Connection": "close"})
 
-    monkeypatch.setattr(http, "_open_socket", remembered)
+    monkeypatch.setattr(http, "_open_socket", open_socket)
     transport = world.transport(await world.serve(handler))
     await transport.send(NODES)
     await transport.close()
-    assert [each.fileno() for each in made] == [-1]
+    assert [each.fileno() for each in sockets] == [-1]
 
 
-async def test_closing_does_not_wait_for_a_server_that_never_says_goodbye(
+async def test_closing_does_not_wait_for_a_server_without_tls_close_notify(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(http, "_CLOSE_TIMEOUT", timedelta(milliseconds=50))
@@ -688,7 +698,7 @@ async def test_closing_does_not_wait_for_a_server_that_never_says_goodbye(
     with socket.create_server(("127.0.0.1", 0)) as server, contextlib.ExitStack() as later:
         transport = world.transport(f"https://127.0.0.1:{server.getsockname()[1]}")
         response, connection = await asyncio.gather(
-            transport.send(NODES), asyncio.to_thread(_answer_and_stay, server, context)
+            transport.send(NODES), asyncio.to_thread(_answer_without_close, server, context)
         )
         later.callback(connection.close)
         assert response.status == 200
@@ -696,16 +706,16 @@ async def test_closing_does_not_wait_for_a_server_that_never_says_goodbye(
             await transport.close()
 
 
-def test_closing_waits_on_the_event_loop_of_commands_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not as when that loop detached sockets at once: they passed for closed, and uvloop reported them as unclosed."""
+def test_closing_waits_on_the_event_loop_of_the_cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Regression: that loop detached sockets at once; they counted as closed, and uvloop reported them as unclosed."""
     monkeypatch.setattr(http, "_CLOSE_TIMEOUT", timedelta(seconds=30))
     context = LOCAL.server_context(tmp_path)
-    heard: list[bytes] = []
+    received: list[bytes] = []
 
     def answer_and_close_late(server: socket.socket) -> None:
-        with _answer_and_stay(server, context) as connection:
+        with _answer_without_close(server, context) as connection:
             threading.Event().wait(0.1)
-            heard.append(connection.recv(1))
+            received.append(connection.recv(1))
 
     async def send_and_close(server: socket.socket) -> list[bytes]:
         address = f"https://127.0.0.1:{server.getsockname()[1]}"
@@ -713,26 +723,26 @@ def test_closing_waits_on_the_event_loop_of_commands_too(tmp_path: Path, monkeyp
         transport = World(tmp_path, AsyncExitStack()).transport(address)
         await transport.send(NODES)
         await transport.close()
-        heard_by_now = list(heard)
+        received_by_now = list(received)
         await answering
-        return heard_by_now
+        return received_by_now
 
     with socket.create_server(("127.0.0.1", 0)) as server:
         assert run(send_and_close(server)) == [b""]
 
 
-def _answer_and_stay(server: socket.socket, context: ssl.SSLContext) -> ssl.SSLSocket:
+def _answer_without_close(server: socket.socket, context: ssl.SSLContext) -> ssl.SSLSocket:
     connection = context.wrap_socket(server.accept()[0], server_side=True)
     connection.recv(65536)
     connection.sendall(b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 0\r\n\r\n")
     return connection
 
 
-# Leave to go
+# The check before sending
 
 
-class Guarded:
-    """A TLS server that notes what it reads on each connection, and a request that may not be sent to it."""
+class GuardedServer:
+    """A TLS server that records the bytes of each connection, and a request whose before_send refuses."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -742,7 +752,7 @@ class Guarded:
         self.request = Request(method="POST", path="/", body=b"{}", before_send=self._refuse)
 
     async def transport(self) -> HttpTransport:
-        """Start the server, and return the way to it."""
+        """Start the server, and return a transport to it."""
         context = LOCAL.server_context(self._world.folder)
         return self._world.transport(f"https://127.0.0.1:{await self._world.serve_raw(self._serve, context=context)}")
 
@@ -760,20 +770,20 @@ class Guarded:
         raise self.refusal
 
 
-async def test_leave_is_asked_when_the_connection_stands_and_nothing_has_left(world: World) -> None:
-    guarded = Guarded(world)
+async def test_before_send_is_called_after_connecting_and_before_sending(world: World) -> None:
+    guarded = GuardedServer(world)
     transport = await guarded.transport()
     with pytest.raises(LeadershipLost) as caught:
         await transport.send(guarded.request)
     assert caught.value is guarded.refusal
     async with asyncio.timeout(5):
         await guarded.ended.wait()
-    assert guarded.received == [b""], "there was a connection, and nothing on it"
+    assert guarded.received == [b""], "there was a connection, and no request on it"
     assert (await transport.send(NODES)).status == 200
 
 
-async def test_leave_is_asked_on_a_connection_that_is_used_again(world: World) -> None:
-    guarded = Guarded(world)
+async def test_before_send_is_called_on_a_reused_connection(world: World) -> None:
+    guarded = GuardedServer(world)
     transport = await guarded.transport()
     assert (await transport.send(NODES)).status == 200
     with pytest.raises(LeadershipLost):
@@ -782,8 +792,8 @@ async def test_leave_is_asked_on_a_connection_that_is_used_again(world: World) -
     assert b"POST" not in b"".join(guarded.received)
 
 
-async def test_leave_is_asked_for_streams_too(world: World) -> None:
-    guarded = Guarded(world)
+async def test_before_send_is_called_for_streams(world: World) -> None:
+    guarded = GuardedServer(world)
     transport = await guarded.transport()
     with pytest.raises(LeadershipLost):
         async with transport.stream(guarded.request):
@@ -791,17 +801,17 @@ async def test_leave_is_asked_for_streams_too(world: World) -> None:
     assert b"".join(guarded.received) == b""
 
 
-async def test_a_request_that_may_leave_does(world: World) -> None:
-    asked: list[bool] = []
-    request = Request(method="GET", path="/", before_send=lambda: asked.append(True))
+async def test_request_is_sent_when_before_send_allows_it(world: World) -> None:
+    calls: list[bool] = []
+    request = Request(method="GET", path="/", before_send=lambda: calls.append(True))
     assert (await world.transport(await world.serve(ok)).send(request)).status == 200
-    assert asked == [True]
+    assert calls == [True]
 
 
-# No answer
+# Lost and missing responses
 
 
-async def test_an_answer_that_never_comes_times_out_sent(world: World) -> None:
+async def test_missing_response_times_out_as_sent(world: World) -> None:
     async def handler(reader: asyncio.StreamReader, _: asyncio.StreamWriter) -> None:
         await reader.read()
 
@@ -815,7 +825,7 @@ async def test_an_answer_that_never_comes_times_out_sent(world: World) -> None:
             pass
 
 
-async def test_an_answer_that_stalls_times_out(world: World) -> None:
+async def test_stalled_response_times_out_as_sent(world: World) -> None:
     async def handler(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf")
         await reader.read()
@@ -826,9 +836,7 @@ async def test_an_answer_that_stalls_times_out(world: World) -> None:
 
 
 @pytest.mark.parametrize(("method", "attempts"), [("POST", 1), ("PATCH", 1), ("PUT", 1), ("DELETE", 1), ("GET", 2)])
-async def test_only_what_is_harmless_is_repeated_after_a_lost_connection(
-    world: World, method: str, attempts: int
-) -> None:
+async def test_only_get_is_retried_after_a_lost_connection(world: World, method: str, attempts: int) -> None:
     received: list[bytes] = []
 
     async def handler(reader: asyncio.StreamReader, _: asyncio.StreamWriter) -> None:
@@ -841,10 +849,10 @@ async def test_only_what_is_harmless_is_repeated_after_a_lost_connection(
     assert len(received) == attempts
 
 
-async def test_a_server_that_goes_away_while_it_is_asked_is_not_said_to_have_refused(world: World) -> None:
+async def test_server_stopped_during_a_request_is_reported_as_sent_and_lost(world: World) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         transport = world.transport(f"http://127.0.0.1:{server.getsockname()[1]}")
-        error, _ = await asyncio.gather(unreachable(transport), asyncio.to_thread(_go_away, server))
+        error, _ = await asyncio.gather(unreachable(transport), asyncio.to_thread(_stop_during_request, server))
     assert error.sent
     assert str(error) == (
         f"GET {transport.server}/api/v1/nodes: the connection was lost before the answer came, and cannot be made "
@@ -852,14 +860,14 @@ async def test_a_server_that_goes_away_while_it_is_asked_is_not_said_to_have_ref
     )
 
 
-def _go_away(server: socket.socket) -> None:
+def _stop_during_request(server: socket.socket) -> None:
     connection, _ = server.accept()
     with connection:
         connection.recv(65536)
         server.close()
 
 
-async def test_a_kept_alive_connection_that_the_server_closed_is_no_trouble_for_a_get(world: World) -> None:
+async def test_get_on_a_closed_keep_alive_connection_is_retried(world: World) -> None:
     connections = 0
 
     async def handler(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -882,7 +890,7 @@ async def test_a_kept_alive_connection_that_the_server_closed_is_no_trouble_for_
         (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhel", "the response was cut off"),
     ],
 )
-async def test_an_answer_that_is_garbage_or_cut_off_is_told(world: World, answer: bytes, problem: str) -> None:
+async def test_malformed_or_truncated_response_is_an_error(world: World, answer: bytes, problem: str) -> None:
     async def handler(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await read_request(reader)
         writer.write(answer)
@@ -893,7 +901,7 @@ async def test_an_answer_that_is_garbage_or_cut_off_is_told(world: World, answer
     assert str(error) == f"GET {server}/api/v1/nodes: {problem.format(server=server)}"
 
 
-async def test_an_answer_in_html_is_passed_on(world: World) -> None:
+async def test_html_response_is_returned(world: World) -> None:
     async def handler(_: web.Request) -> web.Response:
         return web.Response(status=502, text="<html>", content_type="text/html")
 
@@ -901,7 +909,7 @@ async def test_an_answer_in_html_is_passed_on(world: World) -> None:
     assert (response.status, response.body) == (502, b"<html>")
 
 
-async def test_a_cancelled_request_frees_its_place(world: World) -> None:
+async def test_cancelled_request_frees_its_connection(world: World) -> None:
     arrived = asyncio.Event()
 
     async def handler(request: web.Request) -> web.Response:
@@ -935,15 +943,15 @@ def streaming(chunks: Sequence[bytes], *, then: Callable[[web.StreamResponse], N
     return handler
 
 
-async def lines_of(transport: Transport, seen: list[bytes] | None = None) -> list[bytes]:
-    seen = [] if seen is None else seen
+async def lines_of(transport: Transport, lines: list[bytes] | None = None) -> list[bytes]:
+    lines = [] if lines is None else lines
     async with transport.stream(WATCH) as stream:
         async for line in stream.lines():
-            seen.append(line)
-    return seen
+            lines.append(line)
+    return lines
 
 
-async def test_lines_come_out_whole_however_they_are_cut(world: World, rng: random.Random) -> None:
+async def test_stream_yields_whole_lines_for_any_chunks(world: World, rng: random.Random) -> None:
     lines = [rng.randbytes(rng.choice([0, 1, 10, 1000, 300_000])).replace(b"\n", b"") for _ in range(60)]
     whole = b"".join(line + b"\n" for line in lines)
     cuts = [0, *sorted(rng.randrange(len(whole)) for _ in range(40)), len(whole)]
@@ -951,18 +959,18 @@ async def test_lines_come_out_whole_however_they_are_cut(world: World, rng: rand
     assert await lines_of(world.transport(await world.serve(streaming(chunks)))) == lines
 
 
-async def test_a_line_may_be_megabytes_long(world: World) -> None:
+async def test_stream_line_may_be_megabytes_long(world: World) -> None:
     line = b"x" * 3_000_000
     assert await lines_of(world.transport(await world.serve(streaming([line, b"\nshort\n"])))) == [line, b"short"]
 
 
-async def test_a_line_arrives_while_the_stream_goes_on(world: World) -> None:
+async def test_stream_yields_a_line_before_the_response_ends(world: World) -> None:
     transport = world.transport(await world.serve(streaming([b"one\ntw"], then=lambda _: None)))
     async with transport.stream(WATCH) as stream:
         assert await anext(stream.lines()) == b"one"
 
 
-async def test_an_error_is_one_line(world: World) -> None:
+async def test_error_response_of_a_stream_is_one_line(world: World) -> None:
     async def handler(_: web.Request) -> web.Response:
         return web.Response(status=410, text="{\n}\n")
 
@@ -971,7 +979,7 @@ async def test_an_error_is_one_line(world: World) -> None:
         assert [line async for line in stream.lines()] == [b"{\n}\n"]
 
 
-async def test_an_error_that_does_not_end_is_given_up(world: World) -> None:
+async def test_stalled_error_response_of_a_stream_times_out(world: World) -> None:
     async def handler(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await read_request(reader)
         writer.write(b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 1000\r\n\r\nhalf")
@@ -985,27 +993,27 @@ async def test_an_error_that_does_not_end_is_given_up(world: World) -> None:
             await anext(stream.lines())
 
 
-async def test_a_line_without_end_is_given_up(world: World) -> None:
+async def test_stream_line_longer_than_the_limit_is_an_error(world: World) -> None:
     chunks = [b"short\nalso\n", *[b"x" * 65536] * 40]
     limits = replace(OWN_CLUSTER, line_bytes=1_000_000)
     transport = world.transport(await world.serve(streaming(chunks, then=lambda _: None)), limits=limits)
-    seen: list[bytes] = []
+    lines: list[bytes] = []
     with pytest.raises(LimitExceeded, match="a line of the stream is longer than 1000000 bytes"):
         async with asyncio.timeout(5):
-            await lines_of(transport, seen)
-    assert seen == [b"short", b"also"]
+            await lines_of(transport, lines)
+    assert lines == [b"short", b"also"]
 
 
-async def test_a_stream_that_ends_within_a_line_does_not_yield_the_half(world: World) -> None:
+async def test_stream_that_ends_within_a_line_does_not_yield_the_partial_line(world: World) -> None:
     transport = world.transport(await world.serve(streaming([b'{"type":"ADDED"}\n{"typ'])))
-    seen: list[bytes] = []
+    lines: list[bytes] = []
     with pytest.raises(Unreachable, match="the stream broke off in the middle of a line") as caught:
-        await lines_of(transport, seen)
-    assert seen == [b'{"type":"ADDED"}']
+        await lines_of(transport, lines)
+    assert lines == [b'{"type":"ADDED"}']
     assert caught.value.sent
 
 
-async def test_a_stream_whose_connection_is_lost_says_so(world: World) -> None:
+async def test_stream_with_a_lost_connection_raises_unreachable(world: World) -> None:
     port = await world.serve_raw(_one_line_then_lost)
     with pytest.raises(Unreachable, match="the stream broke off because the connection was lost"):
         await lines_of(world.transport(f"http://127.0.0.1:{port}"))
@@ -1017,7 +1025,7 @@ async def _one_line_then_lost(reader: asyncio.StreamReader, writer: asyncio.Stre
     await writer.drain()
 
 
-async def test_leaving_a_stream_ends_it_at_the_server(world: World) -> None:
+async def test_closing_a_stream_closes_its_connection(world: World) -> None:
     ended = asyncio.Event()
 
     async def handler(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -1045,23 +1053,23 @@ async def test_closing_the_transport_ends_its_streams(world: World) -> None:
 
 
 async def test_a_stream_may_last_longer_than_its_timeout(world: World, clock: Clock) -> None:
-    go_on = asyncio.Event()
+    may_continue = asyncio.Event()
 
     async def handler(request: web.Request) -> web.StreamResponse:
         answer = web.StreamResponse()
         await answer.prepare(request)
-        await go_on.wait()
+        await may_continue.wait()
         await answer.write(b"late\n")
         return answer
 
     request = Request(method="GET", path="/", timeout=timedelta(milliseconds=100))
     async with world.transport(await world.serve(handler)).stream(request) as stream:
         await clock.sleep(timedelta(milliseconds=150))
-        go_on.set()
+        may_continue.set()
         assert [line async for line in stream.lines()] == [b"late"]
 
 
-async def test_streams_leave_the_requests_their_connections(world: World) -> None:
+async def test_streams_do_not_use_the_connections_of_requests(world: World) -> None:
     async def handler(request: web.Request) -> web.StreamResponse:
         return await (streaming([b"one\n"], then=lambda _: None) if "watch" in request.query else ok)(request)
 
@@ -1075,20 +1083,20 @@ async def test_streams_leave_the_requests_their_connections(world: World) -> Non
 
 @asynccontextmanager
 async def a_proxy(world: World, *, answer: bytes = b"200 OK") -> AsyncIterator[tuple[str, list[bytes]]]:
-    """Run a proxy that tunnels what it is asked to, or answers otherwise, and records what it is asked."""
-    asked: list[bytes] = []
+    """Run a proxy that tunnels CONNECT requests, or answers them with `answer`, and records them."""
+    requests: list[bytes] = []
 
     async def handler(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        asked.append(await read_request(reader))
+        requests.append(await read_request(reader))
         writer.write(b"HTTP/1.1 " + answer + b"\r\n\r\n")
         if answer.startswith(b"200"):
-            host, port = asked[-1].split()[1].decode().split(":")
+            host, port = requests[-1].split()[1].decode().split(":")
             far_reader, far_writer = await asyncio.open_connection(host, int(port))
             async with asyncio.TaskGroup() as group:
                 group.create_task(_pump(reader, far_writer))
                 group.create_task(_pump(far_reader, writer))
 
-    yield f"http://user:passw0rd@127.0.0.1:{await world.serve_raw(handler)}", asked
+    yield f"http://user:passw0rd@127.0.0.1:{await world.serve_raw(handler)}", requests
 
 
 async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -1102,22 +1110,22 @@ async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
 CHECK = "check proxy-url in the kubeconfig, and HTTPS_PROXY and NO_PROXY in the environment"
 
 
-async def test_a_proxy_tunnels_and_learns_no_secrets(world: World) -> None:
+async def test_proxy_tunnels_requests_without_receiving_credentials(world: World) -> None:
     server = await world.serve(ok)
     headers = (("Impersonate-User", "bob"),)
-    async with a_proxy(world) as (proxy, asked):
+    async with a_proxy(world) as (proxy, requests):
         credentials = StaticCredentials(Identity("Bearer s3cret"))
         transport = world.transport(server, proxy=proxy, credentials=credentials, impersonation=headers)
         assert [(await transport.send(NODES)).status for _ in range(2)] == [200, 200]
         await transport.close()
-    assert len(asked) == 1
-    assert asked[0].startswith(b"CONNECT 127.0.0.1:")
-    assert b"Proxy-Authorization: Basic dXNlcjpwYXNzdzByZA==" in asked[0]
-    assert b"s3cret" not in asked[0]
-    assert b"bob" not in asked[0]
+    assert len(requests) == 1
+    assert requests[0].startswith(b"CONNECT 127.0.0.1:")
+    assert b"Proxy-Authorization: Basic dXNlcjpwYXNzdzByZA==" in requests[0]
+    assert b"s3cret" not in requests[0]
+    assert b"bob" not in requests[0]
 
 
-async def test_a_proxy_that_refuses_is_named(world: World) -> None:
+async def test_proxy_that_refuses_is_reported(world: World) -> None:
     async with a_proxy(world, answer=b"407 Proxy Authentication Required") as (proxy, _):
         error = await unreachable(world.transport("https://api.example.com", proxy=proxy))
     assert not error.sent
@@ -1127,7 +1135,7 @@ async def test_a_proxy_that_refuses_is_named(world: World) -> None:
     )
 
 
-async def test_a_proxy_that_is_not_there_is_named(world: World) -> None:
+async def test_unreachable_proxy_is_reported(world: World) -> None:
     for proxy, problem in (
         ("http://u:passw0rd@127.0.0.1:1", f"cannot connect to proxy http://127.0.0.1:1: connection refused; {CHECK}"),
         ("http://no-such-host.invalid:3128", f"the address of no-such-host.invalid cannot be found; {CHECK}"),

@@ -46,7 +46,7 @@ def a_config(
 
 
 class Home:
-    """A home folder with kubeconfigs in it, and the environment of somebody who lives there."""
+    """A home directory with kubeconfigs in it, and the environment variables of its user."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -62,7 +62,7 @@ class Home:
         return path
 
     def load(self, path: Path | None = None, *, context: str | None = None) -> Connection:
-        """Load as a command would that is started here."""
+        """Load the kubeconfig as a command with this environment does."""
         return load(
             kubeconfig=str(path) if path else None,
             context=context,
@@ -75,14 +75,14 @@ class Home:
         return self.load(self.write(a_config(**parts)))
 
     def error(self, content: Mapping[str, Any] | str | bytes, *, context: str | None = None) -> KubeconfigError:
-        """Return what is said about a kubeconfig with this content."""
+        """Return the error for a kubeconfig with this content."""
         with pytest.raises(KubeconfigError) as caught:
             self.load(self.write(content), context=context)
         assert "\n" not in str(caught.value)
         return caught.value
 
     def in_a_pod(self, *, host: str = "10.96.0.1") -> None:
-        """Make this the inside of a pod."""
+        """Set the environment variables and the service account of a pod."""
         self.environ |= {"KUBERNETES_SERVICE_HOST": host, "KUBERNETES_SERVICE_PORT": "443"}
         self.write("t0ken\n", "serviceaccount/token")
         self.write("haulout-system\n", "serviceaccount/namespace")
@@ -94,10 +94,10 @@ def home(tmp_path: Path) -> Home:
     return Home(tmp_path)
 
 
-# Where it is looked for
+# Locations
 
 
-def test_the_explicit_file_wins_over_everything(home: Home) -> None:
+def test_explicit_kubeconfig_takes_precedence_over_environment_and_home(home: Home) -> None:
     home.in_a_pod()
     home.write(a_config(), ".kube/config")
     home.environ["KUBECONFIG"] = str(home.write(a_config(), "from-environment"))
@@ -106,31 +106,31 @@ def test_the_explicit_file_wins_over_everything(home: Home) -> None:
     assert (connection.server, connection.source) == ("https://chosen:6443", str(chosen))
 
 
-def test_an_explicit_file_must_exist(home: Home) -> None:
+def test_explicit_kubeconfig_must_exist(home: Home) -> None:
     home.in_a_pod()
     with pytest.raises(KubeconfigError, match=r"absent: cannot read the kubeconfig: No such file or directory"):
         home.load(home.folder / "absent")
 
 
-def test_the_file_in_the_home_folder_is_the_default(home: Home) -> None:
+def test_kubeconfig_in_the_home_folder_is_the_default(home: Home) -> None:
     home.write(a_config(), ".kube/config")
     connection = home.load()
     assert (connection.context, connection.user, connection.namespace) == ("dev", "alice", "default")
 
 
-def test_kubeconfig_in_the_environment_hides_the_home_folder(home: Home) -> None:
+def test_kubeconfig_variable_takes_precedence_over_the_home_folder(home: Home) -> None:
     home.write(a_config(), ".kube/config")
     home.environ["KUBECONFIG"] = str(home.write(a_config(cluster={"server": "https://other:1"}), "other"))
     assert home.load().server == "https://other:1"
 
 
-def test_listed_files_that_are_missing_are_skipped(home: Home) -> None:
+def test_missing_files_in_the_kubeconfig_variable_are_skipped(home: Home) -> None:
     there = home.write(a_config(), "there")
     home.environ["KUBECONFIG"] = os.pathsep.join(["", str(home.folder / "absent"), str(there), str(there)])
     assert home.load().source == str(there)
 
 
-async def test_in_a_pod_without_kubeconfig_its_service_account_is_used(home: Home, clock: Clock) -> None:
+async def test_pod_without_a_kubeconfig_uses_its_service_account(home: Home, clock: Clock) -> None:
     home.in_a_pod()
     connection = load(environ=home.environ, service_account=home.service_account, clock=clock)
     assert connection.server == "https://10.96.0.1:443"
@@ -145,26 +145,26 @@ def test_an_ipv6_service_address_gets_brackets(home: Home) -> None:
     assert home.load().server == "https://[fd00::1]:443"
 
 
-def test_a_kubeconfig_in_a_pod_comes_before_the_service_account(home: Home) -> None:
+def test_kubeconfig_in_a_pod_takes_precedence_over_the_service_account(home: Home) -> None:
     home.in_a_pod()
     home.write(a_config(), ".kube/config")
     assert home.load().context == "dev"
 
 
-def test_an_empty_kubeconfig_in_a_pod_is_as_good_as_none(home: Home) -> None:
+def test_empty_kubeconfig_in_a_pod_falls_back_to_the_service_account(home: Home) -> None:
     home.in_a_pod()
     home.write("", ".kube/config")
     assert home.load().context == "in-cluster"
 
 
-def test_a_broken_authority_in_a_pod_is_named(home: Home) -> None:
+def test_malformed_ca_certificate_in_a_pod_is_an_error_with_its_path(home: Home) -> None:
     home.in_a_pod()
     path = home.write("-----BEGIN", "serviceaccount/ca.crt")
     with pytest.raises(KubeconfigError, match=f"{path}: expected PEM"):
         home.load()
 
 
-def test_with_nothing_to_go_by_all_places_are_named(home: Home) -> None:
+def test_missing_configuration_error_lists_all_locations(home: Home) -> None:
     with pytest.raises(KubeconfigError) as caught:
         home.load()
     assert str(caught.value) == (
@@ -174,20 +174,20 @@ def test_with_nothing_to_go_by_all_places_are_named(home: Home) -> None:
 
 
 @pytest.mark.parametrize(
-    ("listed", "said"),
+    ("listed", "message"),
     [
         (":", "no cluster to connect to: KUBECONFIG names no file, and there is no pod's service account in"),
         ("/absent", "no cluster to connect to: there is no kubeconfig at /absent and no pod's service account in"),
     ],
 )
-def test_a_kubeconfig_variable_that_leads_nowhere_is_to_be_corrected(home: Home, listed: str, said: str) -> None:
+def test_kubeconfig_variable_without_an_existing_file_is_an_error(home: Home, listed: str, message: str) -> None:
     home.environ["KUBECONFIG"] = listed
     with pytest.raises(KubeconfigError) as caught:
         home.load()
-    assert str(caught.value) == f"{said} {home.folder}/serviceaccount; give --kubeconfig FILE or correct KUBECONFIG"
+    assert str(caught.value) == f"{message} {home.folder}/serviceaccount; give --kubeconfig FILE or correct KUBECONFIG"
 
 
-def test_a_context_asked_for_without_any_kubeconfig_is_not_ignored(home: Home) -> None:
+def test_requested_context_without_a_kubeconfig_is_an_error(home: Home) -> None:
     home.in_a_pod()
     with pytest.raises(KubeconfigError, match=r"there is no context 'dev', since there is no kubeconfig: looked at"):
         home.load(context="dev")
@@ -196,7 +196,7 @@ def test_a_context_asked_for_without_any_kubeconfig_is_not_ignored(home: Home) -
 # Merging
 
 
-def test_the_first_file_to_name_something_wins_entirely(home: Home) -> None:
+def test_first_file_with_an_entry_takes_precedence(home: Home) -> None:
     first = home.write(
         {"clusters": [{"name": "kind", "cluster": {"server": "https://first:1"}}], "current-context": "dev"}, "first"
     )
@@ -211,7 +211,7 @@ def test_the_first_file_to_name_something_wins_entirely(home: Home) -> None:
     assert connection.source == f"{first}{os.pathsep}{second}"
 
 
-def test_the_current_context_is_that_of_the_first_file_that_sets_one(home: Home) -> None:
+def test_current_context_is_from_the_first_file_that_sets_one(home: Home) -> None:
     other = {"name": "prod", "context": {"cluster": "kind", "user": "alice", "namespace": "shop"}}
     first = home.write({"current-context": "", "contexts": [other]}, "first")
     second = home.write(a_config(current="prod"), "second")
@@ -220,13 +220,13 @@ def test_the_current_context_is_that_of_the_first_file_that_sets_one(home: Home)
     assert (home.load().context, home.load().namespace) == ("prod", "shop")
 
 
-def test_of_two_entries_with_one_name_the_first_counts(home: Home) -> None:
+def test_first_of_two_entries_with_one_name_is_used(home: Home) -> None:
     config = a_config()
     config["clusters"].append({"name": "kind", "cluster": {"server": "https://second:2"}})
     assert home.load(home.write(config)).server == "https://127.0.0.1:6443"
 
 
-def test_a_broken_file_among_several_is_named(home: Home) -> None:
+def test_malformed_file_among_several_is_named_in_the_error(home: Home) -> None:
     good, bad = home.write(a_config(), "good"), home.write("clusters: 7\n", "bad")
     home.environ["KUBECONFIG"] = f"{good}{os.pathsep}{bad}"
     with pytest.raises(KubeconfigError, match=r"bad:1: clusters: expected a list, found a number"):
@@ -242,14 +242,14 @@ def test_paths_are_relative_to_the_file_they_are_written_in(home: Home) -> None:
     assert home.load().tls.ca_pem == AUTHORITY.pem
 
 
-# What it says
+# Contents
 
 
 def test_json_is_read_like_yaml(home: Home) -> None:
     assert home.load(home.write(json.dumps(a_config(), indent=2))).context == "dev"
 
 
-def test_anchors_and_merged_mappings_are_followed(home: Home) -> None:
+def test_yaml_anchors_and_merge_keys_are_supported(home: Home) -> None:
     text = """
     current-context: a
     base: &base {server: "https://base:1", tls-server-name: base}
@@ -281,14 +281,14 @@ def test_another_context_can_be_chosen(home: Home) -> None:
         ("localhost:8080", "http://localhost:8080"),
     ],
 )
-def test_server_addresses_are_understood(home: Home, written: str, meant: str) -> None:
+def test_server_addresses_are_normalized(home: Home, written: str, meant: str) -> None:
     assert home.loaded(cluster={"server": written}).server == meant
 
 
 @pytest.mark.parametrize(
     "server", ["", "ftp://host", "https://", "https://host:port", "https://u:p@host", "https://h:0"]
 )
-def test_a_server_address_that_is_none_is_refused(home: Home, server: str) -> None:
+def test_invalid_server_address_is_rejected(home: Home, server: str) -> None:
     complaint = home.error(a_config(cluster={"server": server}))
     assert complaint.key == "clusters[0].cluster.server"
     assert "expected the API server's address, such as https://host:6443" in complaint.problem
@@ -297,46 +297,46 @@ def test_a_server_address_that_is_none_is_refused(home: Home, server: str) -> No
 @pytest.mark.parametrize(
     "server", ["https://u:passw0rd@host", "https://:passw0rd@host", "https://u:passw0rd@host:port", "u:pa/ssw0rd@host"]
 )
-def test_a_password_in_the_servers_address_is_refused_and_not_repeated(home: Home, server: str) -> None:
+def test_password_in_the_server_address_is_rejected_and_redacted(home: Home, server: str) -> None:
     complaint = home.error(a_config(cluster={"server": server}))
     assert complaint.problem.endswith("without user name and password: those belong to the user's entry")
     assert "ssw0rd" not in str(complaint)
 
 
-def test_trust_comes_from_the_cluster_entry(home: Home) -> None:
+def test_tls_settings_are_read_from_the_cluster_entry(home: Home) -> None:
     cluster = {"certificate-authority-data": encoded(AUTHORITY.pem), "tls-server-name": "api"}
     assert home.loaded(cluster=cluster).tls == TlsClientConfig(AUTHORITY.pem, "api")
     assert home.loaded(cluster={"insecure-skip-tls-verify": True}).tls == TlsClientConfig(insecure=True)
 
 
-def test_unknown_keys_nulls_and_empty_texts_do_not_matter(home: Home) -> None:
+def test_unknown_keys_nulls_and_empty_strings_are_ignored(home: Home) -> None:
     cluster = {"certificate-authority": None, "proxy-url": "", "disable-compression": True, "novelty": {"a": [1]}}
     assert home.loaded(cluster=cluster, preferences={}).tls == TlsClientConfig()
 
 
-async def test_a_token_is_sent_as_bearer(home: Home) -> None:
+async def test_token_is_sent_as_a_bearer_token(home: Home) -> None:
     connection = home.loaded(user={"token": "s3cret\n"})
     assert await connection.credentials.current() == Identity("Bearer s3cret")
     assert "s3cret" not in repr(connection)
 
 
-async def test_a_name_and_password_are_sent_as_basic(home: Home) -> None:
+async def test_username_and_password_are_sent_as_basic_authentication(home: Home) -> None:
     connection = home.loaded(user={"username": "alice", "password": "wonderland"})
     assert await connection.credentials.current() == Identity("Basic YWxpY2U6d29uZGVybGFuZA==")
 
 
-async def test_a_token_file_wins_over_the_token_beside_it(home: Home) -> None:
+async def test_token_file_takes_precedence_over_an_inline_token(home: Home) -> None:
     home.write("from-file", "token")
     connection = home.loaded(user={"token": "inline", "tokenFile": "token"})
     assert await connection.credentials.current() == Identity("Bearer from-file")
 
 
-async def test_the_token_is_used_while_the_token_file_beside_it_cannot_be_read(home: Home) -> None:
+async def test_inline_token_is_used_while_the_token_file_cannot_be_read(home: Home) -> None:
     connection = home.loaded(user={"token": "inline", "tokenFile": "absent"})
     assert await connection.credentials.current() == Identity("Bearer inline")
 
 
-async def test_a_client_certificate_may_stand_in_files_or_inline(home: Home) -> None:
+async def test_client_certificate_may_be_in_files_or_inline(home: Home) -> None:
     home.write(ALICE.cert_pem, "alice.crt")
     home.write(ALICE.key_pem, "alice.key")
     inline = {"client-certificate-data": encoded(ALICE.cert_pem), "client-key-data": encoded(ALICE.key_pem)}
@@ -346,7 +346,7 @@ async def test_a_client_certificate_may_stand_in_files_or_inline(home: Home) -> 
         assert await home.loaded(user=user).credentials.current() == Identity(None, ALICE.client_certificate)
 
 
-async def test_a_token_and_a_client_certificate_go_together(home: Home) -> None:
+async def test_token_and_client_certificate_can_be_combined(home: Home) -> None:
     user = {
         "token": "t",
         "client-certificate-data": encoded(ALICE.cert_pem),
@@ -356,7 +356,7 @@ async def test_a_token_and_a_client_certificate_go_together(home: Home) -> None:
     assert await home.loaded(user=user).credentials.current() == Identity("Bearer t", ALICE.client_certificate)
 
 
-async def test_nothing_secret_is_sent_without_tls(home: Home) -> None:
+async def test_credentials_are_not_sent_without_tls(home: Home) -> None:
     connection = home.loaded(cluster={"server": "http://127.0.0.1:8001"}, user={"token": "s3cret"})
     assert await connection.credentials.current() == Identity()
 
@@ -366,7 +366,7 @@ async def test_a_context_without_a_user_is_anonymous(home: Home) -> None:
     assert await connection.credentials.current() == Identity()
 
 
-def test_impersonation_becomes_headers(home: Home) -> None:
+def test_impersonation_settings_become_headers(home: Home) -> None:
     user = {
         "as": "bob",
         "as-uid": "42",
@@ -384,7 +384,7 @@ def test_impersonation_becomes_headers(home: Home) -> None:
     )
 
 
-# What is wrong with it
+# Errors
 
 
 @pytest.mark.parametrize(
@@ -414,7 +414,7 @@ def test_impersonation_becomes_headers(home: Home) -> None:
         ({"proxy-url": "proxy"}, "proxy-url", "expected http://host:port"),
     ],
 )
-def test_a_wrong_cluster_is_refused_with_line_and_key(home: Home, cluster: Any, key: str, problem: str) -> None:
+def test_invalid_cluster_entry_is_rejected_with_line_and_key(home: Home, cluster: Any, key: str, problem: str) -> None:
     complaint = home.error(a_config(cluster=cluster))
     lines = (home.folder / "config").read_text().splitlines()
     assert complaint.key == f"clusters[0].cluster.{key}"
@@ -481,18 +481,18 @@ def test_a_wrong_cluster_is_refused_with_line_and_key(home: Home, cluster: Any, 
         ({"exec": "aws"}, "exec", "expected a mapping, found text"),
     ],
 )
-def test_a_wrong_user_is_refused_with_its_key(home: Home, user: Any, key: str, problem: str) -> None:
+def test_invalid_user_entry_is_rejected_with_its_key(home: Home, user: Any, key: str, problem: str) -> None:
     complaint = home.error(a_config(user=user))
     assert complaint.key == f"users[0].user{'.' if key else ''}{key}"
     assert complaint.problem.startswith(problem)
 
 
-async def test_a_private_key_without_a_certificate_does_no_harm(home: Home) -> None:
+async def test_private_key_without_a_certificate_is_ignored(home: Home) -> None:
     connection = home.loaded(user={"client-key": "absent"})
     assert await connection.credentials.current() == Identity()
 
 
-def test_a_file_named_in_it_that_cannot_be_read_is_named(home: Home) -> None:
+def test_unreadable_referenced_file_is_an_error_with_its_path(home: Home) -> None:
     complaint = home.error(a_config(cluster={"certificate-authority": "pki/ca.crt"}))
     assert complaint.problem == f"cannot read {home.folder}/pki/ca.crt: No such file or directory"
 
@@ -505,7 +505,7 @@ def test_a_file_named_in_it_that_cannot_be_read_is_named(home: Home) -> None:
         (b"\xff", "{path} is no bearer token: it is no text"),
     ],
 )
-def test_a_token_file_without_a_token_is_refused_with_line_and_key(
+def test_token_file_without_a_token_is_rejected_with_line_and_key(
     home: Home, content: bytes | None, problem: str
 ) -> None:
     if content is not None:
@@ -515,7 +515,7 @@ def test_a_token_file_without_a_token_is_refused_with_line_and_key(
     assert complaint.line is not None
 
 
-def test_an_encrypted_private_key_is_refused_without_asking_for_its_password(home: Home) -> None:
+def test_encrypted_private_key_is_rejected_without_a_password_prompt(home: Home) -> None:
     locked = AUTHORITY.issue("alice", password=b"secret")
     user = {"client-certificate-data": encoded(locked.cert_pem), "client-key-data": encoded(locked.key_pem)}
     assert "is encrypted; use one without a password" in home.error(a_config(user=user)).problem
@@ -546,7 +546,7 @@ def test_an_encrypted_private_key_is_refused_without_asking_for_its_password(hom
         ("# nothing\n", None, "expected a kubeconfig, found nothing in it"),
     ],
 )
-def test_what_is_no_kubeconfig_is_refused_with_its_line(
+def test_malformed_kubeconfig_is_rejected_with_its_line(
     home: Home, text: str | bytes, line: int | None, problem: str
 ) -> None:
     complaint = home.error(text)
@@ -554,12 +554,12 @@ def test_what_is_no_kubeconfig_is_refused_with_its_line(
     assert complaint.problem.startswith(problem)
 
 
-def test_a_folder_is_no_kubeconfig(home: Home) -> None:
+def test_directory_as_kubeconfig_is_rejected(home: Home) -> None:
     with pytest.raises(KubeconfigError, match="cannot read the kubeconfig: Is a directory"):
         home.load(home.folder)
 
 
-def test_an_unknown_context_is_refused_with_those_there_are(home: Home) -> None:
+def test_unknown_context_is_rejected_with_the_existing_contexts(home: Home) -> None:
     assert home.error(a_config(), context="dve").problem == (
         "there is no context 'dve', did you mean 'dev'? there are: dev"
     )
@@ -569,14 +569,14 @@ def test_an_unknown_context_is_refused_with_those_there_are(home: Home) -> None:
     )
 
 
-def test_many_contexts_are_not_all_listed(home: Home) -> None:
+def test_list_of_many_contexts_is_shortened(home: Home) -> None:
     contexts = [{"name": f"c{n:02}", "context": {"cluster": "kind"}} for n in range(15)]
     complaint = home.error(a_config(contexts=contexts, current=""))
     assert complaint.problem.startswith("no current-context is set; give --context NAME, of: c00, c01")
     assert complaint.problem.endswith("c09 and 5 more")
 
 
-def test_a_context_that_names_what_is_not_there_is_refused(home: Home) -> None:
+def test_context_with_an_unknown_cluster_or_user_is_rejected(home: Home) -> None:
     context = {"name": "dev", "context": {"cluster": "knid", "user": "alice"}}
     complaint = home.error(a_config(contexts=[context]))
     assert complaint.key == "contexts[0].context.cluster"
@@ -587,14 +587,14 @@ def test_a_context_that_names_what_is_not_there_is_refused(home: Home) -> None:
     assert home.error(a_config(contexts=[context])).problem == "expected a cluster's name"
 
 
-def test_what_is_wrong_elsewhere_in_the_file_does_not_matter(home: Home) -> None:
+def test_invalid_entries_of_other_users_are_ignored(home: Home) -> None:
     users = [{"name": "alice", "user": {}}, {"name": "bob", "user": {"auth-provider": {"name": "gcp"}}}]
     assert home.loaded(users=users).user == "alice"
 
 
 @settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(cut=st.integers(min_value=0, max_value=10_000))
-def test_a_half_written_file_never_crashes(home: Home, cut: int) -> None:
+def test_truncated_kubeconfig_loads_or_raises_a_haulout_error(home: Home, cut: int) -> None:
     user = {"token": "t", "exec": {"command": "x", "apiVersion": "v1", "env": [{"name": "A", "value": "b"}]}}
     whole = yaml.safe_dump(a_config(user=user), sort_keys=False)
     assert "\n" not in _error_text(home, home.write(whole[: cut % len(whole)]))
@@ -635,20 +635,20 @@ def _error_text(home: Home, path: Path) -> str:
         ("https://api.example.com", {"HTTPS_PROXY": "http://p:1", "NO_PROXY": "*"}, None),
     ],
 )
-def test_proxies_in_the_environment_are_used_as_kubectl_does(
+def test_proxy_environment_variables_apply_as_in_kubectl(
     server: str, environ: dict[str, str], expected: str | None
 ) -> None:
     assert proxy.from_environment(server, environ) == expected
 
 
-def test_the_clusters_own_proxy_comes_before_the_environments(home: Home) -> None:
+def test_proxy_url_of_the_cluster_takes_precedence_over_the_environment(home: Home) -> None:
     home.environ["HTTPS_PROXY"] = "http://environment:3128"
     cluster = {"server": "https://api.example.com"}
     assert home.loaded(cluster=cluster).proxy == "http://environment:3128"
     assert home.loaded(cluster=cluster | {"proxy-url": "http://own:3128"}).proxy == "http://own:3128"
 
 
-def test_a_socks_proxy_in_the_environment_is_refused_only_if_it_would_be_used(home: Home) -> None:
+def test_socks_proxy_in_the_environment_is_rejected_only_if_it_applies(home: Home) -> None:
     home.environ["HTTPS_PROXY"] = "socks5://u:passw0rd@proxy:1080"
     assert home.loaded().proxy is None
     with pytest.raises(KubeconfigError, match="the proxy in HTTPS_PROXY cannot be used: SOCKS proxies") as caught:
@@ -660,20 +660,20 @@ def test_a_socks_proxy_in_the_environment_is_refused_only_if_it_would_be_used(ho
 
 
 @pytest.mark.parametrize("ends", [datetime(2031, 5, 6, 7, 8, 9, tzinfo=UTC), datetime(2051, 5, 6, tzinfo=UTC)])
-def test_the_end_of_a_certificate_is_known(ends: datetime) -> None:
+def test_expiry_returns_the_end_of_a_certificate(ends: datetime) -> None:
     assert tls.expiry(AUTHORITY.issue("alice", ends=ends).cert_pem) == ends
 
 
 @pytest.mark.parametrize("pem", [b"", b"-----BEGIN CERTIFICATE-----\nMAA=\n-----END CERTIFICATE-----"])
-def test_the_end_of_what_is_no_certificate_is_unknown(pem: bytes) -> None:
+def test_expiry_of_an_invalid_certificate_is_none(pem: bytes) -> None:
     assert tls.expiry(pem) is None
 
 
-def test_a_bundle_may_hold_comments_in_any_encoding() -> None:
+def test_ca_bundle_may_contain_comments_in_any_encoding() -> None:
     assert tls.ca_bundle_problem("Société\n".encode("latin-1") + AUTHORITY.pem) is None
 
 
-def test_secrets_do_not_show() -> None:
+def test_repr_of_credentials_contains_no_secrets() -> None:
     shown = repr(Identity("Bearer s3cret", ClientCertificate(b"PUBLIC", b"PRIVATE")))
     assert "s3cret" not in shown
     assert "PRIVATE" not in shown

@@ -1,4 +1,4 @@
-"""An agent finds out where it is, tells how it stands, and says what is wrong with how it was called."""
+"""The agent detects its cloud, serves health checks, and rejects invalid settings."""
 
 import asyncio
 import contextlib
@@ -36,7 +36,7 @@ users: [{name: x, user: {}}]
 
 
 class Unreachable:
-    """A metadata service that is not there."""
+    """A metadata service that does not exist."""
 
     async def __call__(
         self,
@@ -53,7 +53,7 @@ class Unreachable:
 
 
 class GoogleOnly(Unreachable):
-    """One that answers as Google's does, to whatever is asked."""
+    """A metadata service that answers any request as Google's does."""
 
     async def __call__(
         self,
@@ -69,7 +69,7 @@ class GoogleOnly(Unreachable):
         return FetchedResponse(200, {"metadata-flavor": "Google"}, b"computeMetadata/")
 
 
-async def test_whoever_answers_is_the_cloud(clock: Clock) -> None:
+async def test_detect_cloud_returns_the_cloud_whose_metadata_service_answers(clock: Clock) -> None:
     cloud = AzureCloud(clock)
     cloud.launch("vm")
     azure = cloud.metadata("vm")
@@ -91,16 +91,16 @@ async def test_whoever_answers_is_the_cloud(clock: Clock) -> None:
     assert await detect_cloud({"azure": GoogleOnly(), "gcp": GoogleOnly()}, clock=clock, random=Random(1)) == "gcp"
 
 
-async def test_a_service_that_comes_later_is_found(clock: Clock) -> None:
+async def test_detect_cloud_waits_for_a_metadata_service_that_fails_at_first(clock: Clock) -> None:
     cloud = AzureCloud(clock)
     cloud.launch("vm")
     cloud.faults.fail("GetInstance", status=500, times=4)
-    began = clock.monotonic()
+    started = clock.monotonic()
     assert await detect_cloud({"azure": cloud.metadata("vm")}, clock=clock, random=Random(1)) == "azure"
-    assert 10 < clock.monotonic() - began < 120
+    assert 10 < clock.monotonic() - started < 120
 
 
-def test_what_makes_no_sense_is_said_before_anything_is_asked(tmp_path: Path) -> None:
+def test_invalid_agent_settings_are_rejected_before_any_request(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="HAULOUT_AZURE_START"):
         load_connection(AgentOptions(node="n1", cloud=""), {"HAULOUT_AZURE_START": "soon"})
     with pytest.raises(ConfigError, match="GCE_METADATA_HOST"):
@@ -114,52 +114,52 @@ def test_every_cloud_that_can_be_chosen_can_be_detected() -> None:
 
 
 class FakeHealth:
-    """Somebody who is well or not."""
+    """A component with a settable health."""
 
     is_up = False
-    said: Sequence[str] = ()
+    messages: Sequence[str] = ()
 
     def problems(self) -> Sequence[str]:
-        """Return what is wrong."""
-        return self.said
+        """Return the problems."""
+        return self.messages
 
 
 @pytest.mark.real_time
-async def test_health_is_told_to_the_kubelet() -> None:
+async def test_health_endpoints_report_liveness_and_readiness() -> None:
     agent = FakeHealth()
     async with health.serve_health(agent, port=0) as port:
-        ask = http_fetch(f"http://127.0.0.1:{port}")
+        fetch = http_fetch(f"http://127.0.0.1:{port}")
 
-        async def told(path: str) -> tuple[int, bytes]:
-            answer = await ask("GET", path, headers={})
+        async def status_and_body(path: str) -> tuple[int, bytes]:
+            answer = await fetch("GET", path, headers={})
             sent = {name.lower(): value for name, value in answer.headers.items()}
             assert (sent["x-content-type-options"], sent.get("server")) == ("nosniff", None)
             return answer.status, answer.body
 
-        assert await told("/healthz") == (200, b"ok\n")
-        assert await told("/readyz") == (503, b"no answer from the cloud yet\n")
-        agent.said = ("azure: Azure does not answer",)
-        assert await told("/readyz?verbose") == (503, b"azure: Azure does not answer\n")
+        assert await status_and_body("/healthz") == (200, b"ok\n")
+        assert await status_and_body("/readyz") == (503, b"no answer from the cloud yet\n")
+        agent.messages = ("azure: Azure does not answer",)
+        assert await status_and_body("/readyz?verbose") == (503, b"azure: Azure does not answer\n")
         agent.is_up = True
-        assert await told("/readyz") == (200, b"ok\nazure: Azure does not answer\n")
-        assert (await told("/metrics"))[0] == 404
+        assert await status_and_body("/readyz") == (200, b"ok\nazure: Azure does not answer\n")
+        assert (await status_and_body("/metrics"))[0] == 404
         _, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(b"\xff" * 100)
         writer.close()
-        assert (await told("/healthz"))[0] == 200
+        assert (await status_and_body("/healthz"))[0] == 200
         with pytest.raises(HauloutError, match=f"health checks on 127.0.0.1:{port}: "):
             async with health.serve_health(agent, port=port):
                 pass
 
 
 @pytest.mark.real_time
-async def test_connections_that_never_send_anything_keep_no_probe_from_being_answered() -> None:
+async def test_idle_connections_do_not_block_probes() -> None:
     async with health.serve_health(FakeHealth(), port=0) as port:
         silent = [await asyncio.open_connection("127.0.0.1", port) for _ in range(200)]
         try:
             probe = await http_fetch(f"http://127.0.0.1:{port}")("GET", "/healthz", headers={})
             assert probe.status == 200
-            async with asyncio.timeout(3):  # before the time is over that each connection has
+            async with asyncio.timeout(3):  # before the timeout of each connection
                 for reader, _ in silent[:150]:
                     with contextlib.suppress(ConnectionError):
                         assert await reader.read() == b""
@@ -168,14 +168,14 @@ async def test_connections_that_never_send_anything_keep_no_probe_from_being_ans
                 writer.close()
 
 
-async def test_what_an_agent_asked_heard_and_wrote_is_counted(clock: Clock) -> None:
+async def test_agent_metrics_count_requests_and_written_notices(clock: Clock) -> None:
     async with an_azure_world(clock, "n1") as world:
-        tallies, cloud = AgentMetrics(), world.cloud
-        fetch = tallies.count_requests("azure", cloud.metadata(vm_name("n1")))
+        metrics, cloud = AgentMetrics(), world.cloud
+        fetch = metrics.count_requests("azure", cloud.metadata(vm_name("n1")))
         source = AzureEventSource(fetch, node="n1", clock=clock, random=Random(7))
 
         def numbers() -> dict[str, float]:
-            lines = Exposition(lambda: tallies.collect(source)).text().decode().splitlines()
+            lines = Exposition(lambda: metrics.collect(source)).text().decode().splitlines()
             return {
                 name: float(number) for name, _, number in (line.rpartition(" ") for line in lines if line[0] != "#")
             }
@@ -196,33 +196,33 @@ async def test_what_an_agent_asked_heard_and_wrote_is_counted(clock: Clock) -> N
         assert found['haulout_agent_notices_written_total{cloud="azure"}'] == 1
 
 
-async def get(ask: Fetch, path: str) -> FetchedResponse | None:
-    """Return an answer; None if nobody is there yet."""
+async def get(fetch: Fetch, path: str) -> FetchedResponse | None:
+    """Return the response; None if nothing is listening yet."""
     try:
-        return await ask("GET", path, headers={})
+        return await fetch("GET", path, headers={})
     except CloudError:
         return None
 
 
 @pytest.mark.real_time
-async def test_metrics_are_served_from_the_first_moment_on(tmp_path: Path) -> None:
-    """Also while it is not known yet which cloud this is."""
+async def test_metrics_are_served_before_the_cloud_is_detected(tmp_path: Path) -> None:
+    """Also while the cloud is not detected yet."""
     kubeconfig = tmp_path / "config"
     kubeconfig.write_text(KUBECONFIG)
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    nobody = {
+    environ = {
         "HAULOUT_AWS_METADATA": "http://127.0.0.1:1",
         "HAULOUT_AZURE_METADATA": "http://127.0.0.1:1",
         "GCE_METADATA_HOST": "127.0.0.1:1",
     }
-    wishes = AgentOptions(node="n1", cloud="", kubeconfig=str(kubeconfig), metrics_port=port)
+    options = AgentOptions(node="n1", cloud="", kubeconfig=str(kubeconfig), metrics_port=port)
     async with asyncio.TaskGroup() as group, asyncio.timeout(10):
-        task = group.create_task(run_agent(wishes, load_connection(wishes, nobody), nobody))
-        ask = http_fetch(f"http://127.0.0.1:{port}")
-        while (page := await get(ask, "/metrics")) is None:
+        task = group.create_task(run_agent(options, load_connection(options, environ), environ))
+        fetch = http_fetch(f"http://127.0.0.1:{port}")
+        while (page := await get(fetch, "/metrics")) is None:
             await RealClock().sleep(timedelta(milliseconds=20))
-        other = await get(ask, "/healthz")
+        other = await get(fetch, "/healthz")
         task.cancel()
     assert (page.status, page.headers["content-type"]) == (200, "text/plain; version=0.0.4; charset=utf-8")
     assert b"process_resident_memory_bytes" in page.body

@@ -1,4 +1,4 @@
-"""The calls by the real boto3, against the model of AWS over HTTP."""
+"""The calls of the real boto3, against the fake AWS over HTTP."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -43,7 +43,7 @@ class StaticCredentials(ClusterCredentials):
         return AwsCredentials(region="eu-west-1", key="key", secret="secret", token="token")
 
     def forget(self) -> None:
-        """Count how often they were refused."""
+        """Count how often the credentials were rejected."""
         self.forgotten += 1
 
 
@@ -63,7 +63,7 @@ def _with_boto3() -> None:
 
 
 @pytest.mark.real_time
-async def test_ec2_says_the_same_by_boto3_as_in_this_process() -> None:
+async def test_ec2_client_returns_the_same_over_boto3_as_in_process() -> None:
     async with boto_clients() as (cloud, ec2, _, _, _):
         instance, stopped = cloud.launch(tags={"team": "a & b <c>"}), cloud.launch()
         start = cloud.clock.now().replace(microsecond=0) + DAY
@@ -71,18 +71,18 @@ async def test_ec2_says_the_same_by_boto3_as_in_this_process() -> None:
         cloud.set_state(stopped, "stopped")
         found, page = await ec2.statuses([instance, stopped])
         expected, _ = await cloud.statuses([instance, stopped])
-        told = [
+        actual = [
             {key: item[key] for key in ("InstanceId", "InstanceState")} | {"Events": item.get("Events", [])}
             for item in found
         ]
-        assert (told, page) == ([{key: item[key] for key in told[0]} for item in expected], "")
+        assert (actual, page) == ([{key: item[key] for key in actual[0]} for item in expected], "")
         assert (await ec2.instances([instance]))[0]["Tags"] == [{"Key": "team", "Value": "a & b <c>"}]
         moved = await ec2.move_event(instance, event, to=start + timedelta(hours=3))
         assert moved["NotBefore"] == start + timedelta(hours=3)
 
 
 @pytest.mark.real_time
-async def test_the_queue_by_boto3() -> None:
+async def test_sqs_client_receives_hides_and_deletes_messages() -> None:
     async with boto_clients() as (cloud, _, _, sqs, _):
         cloud.queue.send("hello")
         (message,) = await sqs.receive(max_messages=10, wait=SECOND, visibility_timeout=MINUTE)
@@ -97,8 +97,8 @@ async def test_the_queue_by_boto3() -> None:
 
 
 @pytest.mark.real_time
-async def test_the_model_answers_boto3_as_moto_does() -> None:
-    """Moto is another model of AWS, which others have tried on boto3; it knows no events and no lifecycle actions."""
+async def test_fake_aws_answers_boto3_as_moto_does() -> None:
+    """Moto is another fake of AWS, which is tested with boto3; it has no events and no lifecycle actions."""
     moto = pytest.importorskip("moto.server").ThreadedMotoServer(ip_address="127.0.0.1", port=0)
     moto.start()
     try:
@@ -112,7 +112,7 @@ async def test_the_model_answers_boto3_as_moto_does() -> None:
 
 
 async def _call_everything(endpoint: str) -> list[object]:
-    """Return what goes through a queue, and what is said of an instance that there is not."""
+    """Return the results of queue calls, and of a call about an unknown instance."""
     boto3 = pytest.importorskip("boto3")
     keys = {"aws_access_key_id": "key", "aws_secret_access_key": "secret", "region_name": "eu-west-1"}
     raw = boto3.client("sqs", endpoint_url=endpoint, **keys)
@@ -136,7 +136,7 @@ async def _call_everything(endpoint: str) -> list[object]:
 
 
 @pytest.mark.real_time
-async def test_lifecycle_actions_by_boto3() -> None:
+async def test_auto_scaling_client_sends_heartbeats_and_completes_lifecycle_actions() -> None:
     async with boto_clients() as (cloud, _, groups, _, _):
         instance = cloud.launch()
         action = cloud.start_lifecycle_action(instance)
@@ -151,7 +151,7 @@ async def test_lifecycle_actions_by_boto3() -> None:
 
 
 @pytest.mark.real_time
-async def test_the_hooks_of_a_termination_are_found_and_completed_without_a_token_by_boto3() -> None:
+async def test_auto_scaling_client_finds_and_completes_termination_hooks_without_a_token() -> None:
     async with boto_clients() as (cloud, _, groups, _, _):
         instance, other = cloud.launch(), cloud.launch()
         action = cloud.start_lifecycle_action(instance, silent=True)
@@ -163,7 +163,7 @@ async def test_the_hooks_of_a_termination_are_found_and_completed_without_a_toke
 
 
 @pytest.mark.real_time
-async def test_what_goes_wrong_is_told_with_the_code_of_aws() -> None:
+async def test_boto3_errors_become_cloud_errors_with_the_aws_code() -> None:
     async with boto_clients() as (cloud, ec2, _, sqs, _):
         instance = cloud.launch()
         with pytest.raises(CloudError, match="'i-0bad0bad0bad0bad0' does not exist") as unknown:
@@ -184,7 +184,7 @@ async def test_what_goes_wrong_is_told_with_the_code_of_aws() -> None:
 
 
 @pytest.mark.real_time
-async def test_credentials_that_expired_are_read_again() -> None:
+async def test_expired_credentials_are_reread() -> None:
     cloud, keys = AwsCloud(RealClock()), StaticCredentials()
     async with serve(cloud, host="127.0.0.1") as port:
         ec2, _, _ = boto.new_clients(AwsSettings(endpoint=f"http://127.0.0.1:{port}"), keys)
@@ -195,7 +195,7 @@ async def test_credentials_that_expired_are_read_again() -> None:
 
 
 @pytest.mark.real_time
-async def test_an_address_where_nobody_is_is_no_answer() -> None:
+async def test_unreachable_endpoint_is_a_cloud_error_without_status() -> None:
     ec2, _, _ = boto.new_clients(AwsSettings(endpoint="http://127.0.0.1:1"), StaticCredentials())
     with pytest.raises(CloudError) as error:
         await ec2.statuses(["i-0abc"])
@@ -203,7 +203,7 @@ async def test_an_address_where_nobody_is_is_no_answer() -> None:
 
 
 @pytest.mark.real_time
-async def test_the_whole_source_by_boto3() -> None:
+async def test_event_source_writes_notices_and_completes_hooks_over_boto3() -> None:
     async with boto_clients() as (cloud, _, _, _, settings):
         cluster = SandboxBackend(cloud.clock)
         client = await cluster.client()
@@ -241,7 +241,7 @@ async def _stages(client: Client, name: str) -> str:
     )
 
 
-def test_without_boto3_it_is_said_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_boto3_is_an_error_with_the_package_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     def missing(name: str) -> object:
         raise ImportError(f"No module named {name!r}")
 

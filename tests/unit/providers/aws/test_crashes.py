@@ -1,4 +1,4 @@
-"""The source is killed at each of its steps in turn, and the end is the same.
+"""The event source is killed at each of its steps in turn, and the final notices are the same.
 
 A step is a call of AWS, or a write of a notice, before and after it takes effect. The steps are those of one run that
 nothing disturbs. Each is tried in a run of its own.
@@ -17,11 +17,11 @@ from support.faults.crash_test import CRASH_SAMPLING
 
 MINUTE = timedelta(minutes=1)
 
-Story = Callable[[AwsWorld], Awaitable[None]]
+Scenario = Callable[[AwsWorld], Awaitable[None]]
 
 
 async def reschedule_and_finish(world: AwsWorld) -> None:
-    """Announce two maintenances, one of which is moved and ends; the other is cancelled."""
+    """Schedule two maintenances; one is rescheduled and ends, the other is cancelled."""
     one, two = await world.join_node("n1"), await world.join_node("n2")
     start = world.clock.now().replace(microsecond=0) + 10 * MINUTE
     world.start()
@@ -35,7 +35,7 @@ async def reschedule_and_finish(world: AwsWorld) -> None:
     await world.clock.sleep(10 * MINUTE)
 
 
-async def taken_out_of_its_group(world: AwsWorld) -> None:
+async def terminate_by_auto_scaling(world: AwsWorld) -> None:
     """Have Auto Scaling terminate an instance, whose node is drained some minutes later."""
     instance = await world.join_node("n1")
     world.start()
@@ -49,8 +49,8 @@ async def taken_out_of_its_group(world: AwsWorld) -> None:
     assert world.cloud.auto_scaling.expired == []
 
 
-async def taken_back(world: AwsWorld) -> None:
-    """Take a spot instance back, while another is stopped and started again."""
+async def interrupt_spot_and_restart(world: AwsWorld) -> None:
+    """Interrupt a spot instance, while another is stopped and started again."""
     spot, stopped = await world.join_node("n1"), await world.join_node("n2")
     world.start()
     world.cloud.recommend_rebalance(spot)
@@ -63,28 +63,28 @@ async def taken_back(world: AwsWorld) -> None:
     await world.clock.sleep(15 * MINUTE)
 
 
-def play(story: Story, crash_at: int | None = None) -> tuple[list[tuple[str, str, str, str]], list[str]]:
-    """Return what a story comes to, and the steps on the way."""
+def run_scenario(scenario: Scenario, crash_at: int | None = None) -> tuple[list[tuple[str, str, str, str]], list[str]]:
+    """Return the final notices of a scenario, and its steps."""
 
     async def run() -> tuple[list[tuple[str, str, str, str]], list[str]]:
         async with an_aws_world(VirtualClock(), crash_at=crash_at) as world:
-            await story(world)
+            await scenario(world)
             assert world.cloud.queue.messages == []
             return await world.notice_summaries(), world.steps
 
     return run_virtual(run())
 
 
-@pytest.mark.parametrize("story", [reschedule_and_finish, taken_out_of_its_group, taken_back])
-def test_wherever_the_source_is_killed_the_end_is_the_same(story: Story) -> None:
-    expected, steps = play(story)
-    # Long polls that find nothing are all the same: of each run of them the first is tried.
+@pytest.mark.parametrize("scenario", [reschedule_and_finish, terminate_by_auto_scaling, interrupt_spot_and_restart])
+def test_notices_are_the_same_after_a_crash_at_any_step(scenario: Scenario) -> None:
+    expected, steps = run_scenario(scenario)
+    # Long polls that find nothing are equivalent: of each series of them only the first is tested.
     tried = [
         number for number, step in enumerate(steps, 1) if "ReceiveMessage" not in step or steps[number - 3] != step
     ]
     wrong = {}
     for number in CRASH_SAMPLING.select(tried):
-        outcome, _ = play(story, crash_at=number)
+        outcome, _ = run_scenario(scenario, crash_at=number)
         if [item[:3] for item in outcome] != [item[:3] for item in expected]:
             wrong[f"{number}: {steps[number - 1]}"] = outcome
     assert wrong == {}

@@ -1,4 +1,4 @@
-"""Where the region and the credentials come from, as the Machine Maintenance Operator has them."""
+"""The sources of region and credentials, as in the Machine Maintenance Operator."""
 
 import base64
 from datetime import timedelta
@@ -51,14 +51,14 @@ def a_secret(data: dict[str, str]) -> RawObject:
     return {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": NAME, "namespace": NAMESPACE}, "data": encoded}
 
 
-async def test_the_keys_are_in_the_secret_of_the_machine_maintenance_operator(clock: Clock) -> None:
+async def test_credentials_are_read_from_the_secret_of_the_machine_maintenance_operator(clock: Clock) -> None:
     client = await a_client(clock, data=KEYS)
     found = await ClusterCredentials(client, region="eu-west-1", secret=MMO_SECRET).current()
     assert found == AwsCredentials("eu-west-1", "AKIA1", "very secret")
     assert "very secret" not in repr(found)
 
 
-async def test_new_keys_are_used_without_a_restart_and_at_once_if_the_old_ones_were_refused(clock: Clock) -> None:
+async def test_rotated_keys_are_used_without_a_restart_and_at_once_after_a_rejection(clock: Clock) -> None:
     client = await a_client(clock, data=KEYS)
     access = ClusterCredentials(client, region="eu-west-1", secret=MMO_SECRET)
     await access.current()
@@ -74,13 +74,13 @@ async def test_new_keys_are_used_without_a_restart_and_at_once_if_the_old_ones_w
 
 
 @pytest.mark.parametrize("missing", KEYS)
-async def test_a_secret_without_a_key_is_told_by_its_name(clock: Clock, missing: str) -> None:
+async def test_missing_key_of_the_secret_is_named_in_the_error(clock: Clock, missing: str) -> None:
     client = await a_client(clock, data={key: value for key, value in KEYS.items() if key != missing})
     with pytest.raises(CredentialsError, match=f"has no {missing}"):
         await ClusterCredentials(client, region="r", secret=MMO_SECRET).current()
 
 
-async def test_without_a_secret_boto3_looks_for_itself(clock: Clock) -> None:
+async def test_missing_secret_leaves_credentials_to_boto3(clock: Clock) -> None:
     assert await ClusterCredentials(await a_client(clock)).current() == AwsCredentials()
 
 
@@ -92,7 +92,7 @@ async def test_without_a_secret_boto3_looks_for_itself(clock: Clock) -> None:
         ({}, "platform: {aws: {region: us-east-2}}", "us-east-2"),
     ],
 )
-async def test_an_openshift_cluster_says_in_which_region_it_is(
+async def test_region_is_read_from_an_openshift_cluster(
     clock: Clock, status: RawObject, installed: str | None, region: str
 ) -> None:
     client = await an_openshift(clock, status, installed)
@@ -100,13 +100,13 @@ async def test_an_openshift_cluster_says_in_which_region_it_is(
 
 
 @pytest.mark.parametrize("installed", ["[", "platform: 7", "", "platform: {aws: {}}"])
-async def test_a_cluster_that_says_no_region_where_it_should_is_told(clock: Clock, installed: str) -> None:
+async def test_install_config_without_a_region_is_an_error(clock: Clock, installed: str) -> None:
     client = await an_openshift(clock, {}, installed)
     with pytest.raises(CredentialsError, match="AWS needs a region: install-config"):
         await ClusterCredentials(client).current()
 
 
-async def test_a_cluster_without_its_install_config_is_told(clock: Clock) -> None:
+async def test_missing_install_config_is_an_error(clock: Clock) -> None:
     client = await an_openshift(clock, {}, None)
     with pytest.raises(CredentialsError, match="there is no ConfigMap kube-system/cluster-config-v1"):
         await ClusterCredentials(client).current()

@@ -1,4 +1,4 @@
-"""What AWS says becomes notices, whatever happens meanwhile: stories on virtual time."""
+"""AWS events become notices despite restarts and failures: scenarios on virtual time."""
 
 from datetime import datetime, timedelta
 
@@ -16,12 +16,12 @@ DAY, HOUR, MINUTE, SECOND = timedelta(days=1), timedelta(hours=1), timedelta(min
 
 
 def a_second(clock: Clock) -> datetime:
-    """Return this second: AWS knows no parts of one."""
+    """Return the current time in whole seconds, as AWS has no fractions."""
     return clock.now().replace(microsecond=0)
 
 
-async def test_a_maintenance_planned_long_ahead_from_its_announcement_to_its_end(clock: Clock) -> None:
-    """Weaknesses 1 and 4 of aws-node-termination-handler: it drained at once, and never heard of the end."""
+async def test_maintenance_goes_through_all_phases_of_its_notice(clock: Clock) -> None:
+    """Weaknesses 1 and 4 of aws-node-termination-handler: it drained at once, and did not detect the end."""
     async with an_aws_world(clock, has_queue=False, settings=AwsSettings(poll_interval=HOUR)) as world:
         instance = await world.join_node("n1")
         start = a_second(clock) + 5 * DAY
@@ -39,7 +39,7 @@ async def test_a_maintenance_planned_long_ahead_from_its_announcement_to_its_end
 
 
 @pytest.mark.parametrize("by", [2 * DAY, -2 * DAY])
-async def test_a_maintenance_that_aws_moves_is_where_it_was_moved_to(clock: Clock, by: timedelta) -> None:
+async def test_rescheduled_event_changes_the_start_of_its_notice(clock: Clock, by: timedelta) -> None:
     for silent in (False, True):
         async with an_aws_world(clock) as world:
             instance = await world.join_node("n1")
@@ -53,7 +53,7 @@ async def test_a_maintenance_that_aws_moves_is_where_it_was_moved_to(clock: Cloc
             assert (await world.only_notice()).spec.start == start + by
 
 
-async def test_a_maintenance_moved_into_the_past_has_started(clock: Clock) -> None:
+async def test_event_rescheduled_into_the_past_has_started(clock: Clock) -> None:
     async with an_aws_world(clock) as world:
         instance = await world.join_node("n1")
         world.start()
@@ -64,7 +64,7 @@ async def test_a_maintenance_moved_into_the_past_has_started(clock: Clock) -> No
 
 
 @pytest.mark.parametrize("silent", [True, False])
-async def test_a_maintenance_that_is_cancelled_is_never_due(clock: Clock, *, silent: bool) -> None:
+async def test_cancelled_maintenance_is_never_due(clock: Clock, *, silent: bool) -> None:
     async with an_aws_world(clock) as world:
         instance = await world.join_node("n1")
         world.start()
@@ -76,25 +76,25 @@ async def test_a_maintenance_that_is_cancelled_is_never_due(clock: Clock, *, sil
         assert (await world.only_notice()).status.phase == NoticePhase.CANCELLED
 
 
-async def test_an_event_that_is_not_listed_any_more_is_over_only_after_a_second_look(clock: Clock) -> None:
+async def test_missing_event_is_cancelled_only_after_a_second_poll(clock: Clock) -> None:
     async with an_aws_world(clock, has_queue=False) as world:
         instance = await world.join_node("n1")
         world.start()
         event = world.cloud.schedule(instance, start=clock.now() + DAY, silent=True)
         await world.wait_for_stage(NoticeStage.SCHEDULED)
-        kept = world.cloud.ec2_instances.by_id[instance].events[event]
-        asked = world.cloud.faults.calls.count("DescribeInstanceStatus")
+        event_data = world.cloud.ec2_instances.by_id[instance].events[event]
+        polls_before = world.cloud.faults.calls.count("DescribeInstanceStatus")
         world.cloud.forget_event(instance, event)
-        while world.cloud.faults.calls.count("DescribeInstanceStatus") == asked:
+        while world.cloud.faults.calls.count("DescribeInstanceStatus") == polls_before:
             await clock.sleep(SECOND)
-        world.cloud.ec2_instances.by_id[instance].events[event] = kept  # the other place still knew it
+        world.cloud.ec2_instances.by_id[instance].events[event] = event_data  # another endpoint still lists it
         await clock.sleep(HOUR)
         assert (await world.only_notice()).spec.stage == NoticeStage.SCHEDULED
         world.cloud.forget_event(instance, event)
         await world.wait_for_stage(NoticeStage.CANCELLED)
 
 
-async def test_an_error_never_says_that_something_is_over(clock: Clock) -> None:
+async def test_api_error_ends_no_notice(clock: Clock) -> None:
     async with an_aws_world(clock) as world:
         instance = await world.join_node("n1")
         world.start()
@@ -113,7 +113,7 @@ async def test_an_error_never_says_that_something_is_over(clock: Clock) -> None:
         assert list(world.source.problems()) == []
 
 
-async def test_an_end_told_twice_is_one_end(clock: Clock) -> None:
+async def test_repeated_end_does_not_write_the_notice_again(clock: Clock) -> None:
     async with an_aws_world(clock) as world:
         instance = await world.join_node("n1")
         world.start()
@@ -128,7 +128,7 @@ async def test_an_end_told_twice_is_one_end(clock: Clock) -> None:
         assert (await world.only_notice()).resource_version == before.resource_version
 
 
-async def test_an_instance_that_is_gone_with_its_node_ends_what_was_about_it(clock: Clock) -> None:
+async def test_notice_is_cancelled_once_instance_and_node_are_deleted(clock: Clock) -> None:
     async with an_aws_world(clock) as world:
         instance, other = await world.join_node("n1"), await world.join_node("n2")
         world.start()
@@ -142,7 +142,7 @@ async def test_an_instance_that_is_gone_with_its_node_ends_what_was_about_it(clo
         assert len(await world.notices()) == 2
 
 
-async def test_an_instance_that_ec2_does_not_know_does_not_hide_the_others(clock: Clock) -> None:
+async def test_unknown_instance_does_not_hide_events_of_others(clock: Clock) -> None:
     """MMO weakness 5: one unknown instance ended the whole scan."""
     async with an_aws_world(clock, has_queue=False) as world:
         known = [await world.join_node(f"n{number}") for number in range(3)]
@@ -155,7 +155,7 @@ async def test_an_instance_that_ec2_does_not_know_does_not_hide_the_others(clock
         assert len(await world.notices()) == 3
 
 
-async def test_a_maintenance_of_an_instance_that_is_no_node_yet_waits_for_it(clock: Clock) -> None:
+async def test_notice_of_an_instance_without_a_node_is_assigned_when_the_node_joins(clock: Clock) -> None:
     async with an_aws_world(clock) as world:
         instance = world.cloud.launch()
         world.start()
@@ -166,7 +166,7 @@ async def test_a_maintenance_of_an_instance_that_is_no_node_yet_waits_for_it(clo
         assert (await world.only_notice()).status.node_name == "late"
 
 
-async def test_the_same_message_many_times_is_one_notice(clock: Clock) -> None:
+async def test_repeated_message_is_one_notice(clock: Clock) -> None:
     async with an_aws_world(clock) as world:
         instance = await world.join_node("n1")
         world.cloud.schedule(instance, start=clock.now() + DAY)
@@ -179,7 +179,7 @@ async def test_the_same_message_many_times_is_one_notice(clock: Clock) -> None:
         assert (await world.only_notice()).spec.stage == NoticeStage.SCHEDULED
 
 
-async def test_messages_in_the_wrong_order_come_to_the_same(clock: Clock) -> None:
+async def test_messages_out_of_order_lead_to_the_same_notice(clock: Clock) -> None:
     outcomes = []
     for backwards in (False, True):
         async with an_aws_world(clock) as world:
@@ -199,8 +199,8 @@ async def test_messages_in_the_wrong_order_come_to_the_same(clock: Clock) -> Non
     assert outcomes == [[(NoticeStage.CANCELLED, MaintenanceKind.REBOOT)]] * 2
 
 
-@pytest.mark.parametrize("lasting", [MINUTE, 3 * HOUR, 3 * DAY])
-async def test_what_happened_while_we_were_down_is_heard_when_we_are_back(clock: Clock, lasting: timedelta) -> None:
+@pytest.mark.parametrize("downtime", [MINUTE, 3 * HOUR, 3 * DAY])
+async def test_changes_during_downtime_are_applied_after_a_restart(clock: Clock, downtime: timedelta) -> None:
     async with an_aws_world(clock) as world:
         moved, cancelled, finished = [await world.join_node(name) for name in ("n1", "n2", "n3")]
         start = a_second(clock) + DAY
@@ -210,7 +210,7 @@ async def test_what_happened_while_we_were_down_is_heard_when_we_are_back(clock:
         await world.stop()
         world.cloud.reschedule(moved, events[moved], start=start + 7 * DAY)
         world.cloud.cancel_event(cancelled, events[cancelled])
-        await clock.sleep(lasting)
+        await clock.sleep(downtime)
         world.cloud.complete_event(finished, events[finished])
         spot = await world.join_node("n4")
         world.cloud.interrupt_spot(spot)
@@ -225,7 +225,7 @@ async def test_what_happened_while_we_were_down_is_heard_when_we_are_back(clock:
         assert world.cloud.queue.messages == []
 
 
-async def test_a_spot_instance_is_a_notice_that_is_due_at_once_and_ends_with_the_instance(clock: Clock) -> None:
+async def test_spot_interruption_is_due_at_once_and_ends_with_the_instance(clock: Clock) -> None:
     async with an_aws_world(clock) as world:
         instance = await world.join_node("n1")
         world.start()
@@ -237,7 +237,7 @@ async def test_a_spot_instance_is_a_notice_that_is_due_at_once_and_ends_with_the
         await world.wait_for_stage(NoticeStage.ENDED)
 
 
-async def test_a_stop_nobody_announced_is_active_until_the_instance_runs_again(clock: Clock) -> None:
+async def test_unannounced_stop_is_active_until_the_instance_runs_again(clock: Clock) -> None:
     async with an_aws_world(clock) as world:
         instance = await world.join_node("n1")
         foreign = world.cloud.launch()
@@ -250,7 +250,7 @@ async def test_a_stop_nobody_announced_is_active_until_the_instance_runs_again(c
         await world.wait_for_stage(NoticeStage.ENDED, phase=NoticePhase.COMPLETED)
 
 
-async def test_a_planned_stop_that_comes_early_is_active(clock: Clock) -> None:
+async def test_early_scheduled_stop_is_active(clock: Clock) -> None:
     async with an_aws_world(clock) as world:
         instance = await world.join_node("n1")
         world.start()
@@ -260,7 +260,7 @@ async def test_a_planned_stop_that_comes_early_is_active(clock: Clock) -> None:
         await world.wait_for_stage(NoticeStage.STARTED, phase=NoticePhase.ACTIVE, within=5 * SECOND)
 
 
-async def test_health_and_ec2_are_one_notice_though_ec2_is_throttled_when_health_speaks(clock: Clock) -> None:
+async def test_health_event_during_ec2_throttling_is_correlated_with_the_ec2_event(clock: Clock) -> None:
     async with an_aws_world(clock) as world:
         instance = await world.join_node("n1")
         world.start()
@@ -274,7 +274,7 @@ async def test_health_and_ec2_are_one_notice_though_ec2_is_throttled_when_health
         assert set(notice.metadata.annotations) == {EventType.SCHEDULED_EVENT, EventType.HEALTH}
 
 
-async def test_what_health_tells_is_asked_of_ec2_at_once_so_that_it_can_be_moved(clock: Clock) -> None:
+async def test_health_event_triggers_an_ec2_poll_so_that_the_notice_is_reschedulable(clock: Clock) -> None:
     async with an_aws_world(clock) as world:
         instance = await world.join_node("n1")
         world.start()
@@ -287,7 +287,7 @@ async def test_what_health_tells_is_asked_of_ec2_at_once_so_that_it_can_be_moved
         assert notice.spec.reschedulable
 
 
-async def test_a_notice_that_somebody_deleted_is_back_as_long_as_ec2_plans_it(clock: Clock) -> None:
+async def test_deleted_notice_is_recreated_while_ec2_lists_the_event(clock: Clock) -> None:
     async with an_aws_world(clock) as world:
         instance = await world.join_node("n1")
         world.start()
@@ -298,7 +298,7 @@ async def test_a_notice_that_somebody_deleted_is_back_as_long_as_ec2_plans_it(cl
         assert (await world.only_notice()).spec.stage == NoticeStage.SCHEDULED
 
 
-async def test_a_message_stays_until_its_notice_is_written(clock: Clock) -> None:
+async def test_message_is_deleted_only_after_its_notice_is_written(clock: Clock) -> None:
     async with an_aws_world(clock) as world:
         instance = await world.join_node("n1")
         world.start()
@@ -316,7 +316,7 @@ async def test_a_message_stays_until_its_notice_is_written(clock: Clock) -> None
         assert world.cloud.queue.messages == []
 
 
-async def test_nonsense_is_put_aside_and_the_queue_goes_on(clock: Clock) -> None:
+async def test_unreadable_messages_are_quarantined_and_others_are_processed(clock: Clock) -> None:
     async with an_aws_world(clock) as world:
         instance = await world.join_node("n1")
         for body in ("", "{", "[]", "\ud800", '{"source":"aws.ec2"}', "x" * 200_000):
@@ -330,7 +330,7 @@ async def test_nonsense_is_put_aside_and_the_queue_goes_on(clock: Clock) -> None
         assert "could not be read" in "".join(world.source.problems())
 
 
-async def test_what_cannot_be_understood_stays_in_the_queue_for_its_dead_letter_policy(clock: Clock) -> None:
+async def test_unreadable_message_stays_in_the_queue_for_its_dead_letter_policy(clock: Clock) -> None:
     async with an_aws_world(clock) as world:
         world.cloud.queue.send("what?")
         world.start()
@@ -340,9 +340,7 @@ async def test_what_cannot_be_understood_stays_in_the_queue_for_its_dead_letter_
 
 
 @pytest.mark.parametrize("may_hide", [True, False])
-async def test_any_number_of_messages_that_cannot_be_read_do_not_delay_the_others(
-    clock: Clock, *, may_hide: bool
-) -> None:
+async def test_many_unreadable_messages_do_not_delay_others(clock: Clock, *, may_hide: bool) -> None:
     async with an_aws_world(clock) as world:
         instance = await world.join_node("n1")
         if not may_hide:
@@ -361,7 +359,7 @@ async def test_any_number_of_messages_that_cannot_be_read_do_not_delay_the_other
 
 @pytest.mark.parametrize("by_queue", [True, False])
 @pytest.mark.parametrize(("drains", "kind"), [(False, MaintenanceKind.FREEZE), (True, MaintenanceKind.REBOOT)])
-async def test_maintenance_of_the_network_can_be_made_to_drain(
+async def test_network_maintenance_drains_only_if_configured(
     clock: Clock, kind: MaintenanceKind, *, drains: bool, by_queue: bool
 ) -> None:
     async with an_aws_world(clock, settings=AwsSettings(drains_for_network_maintenance=drains)) as world:
@@ -371,16 +369,16 @@ async def test_maintenance_of_the_network_can_be_made_to_drain(
             start = clock.now() + DAY
             world.cloud.queue.send(aws.health(instance, start=start, at=clock.now(), eventTypeCode=code))
         else:
-            words = "The network of the host is maintained"
+            description = "The network of the host is maintained"
             world.cloud.schedule(
-                instance, "system-maintenance", start=clock.now() + DAY, description=words, silent=True
+                instance, "system-maintenance", start=clock.now() + DAY, description=description, silent=True
             )
         world.start()
         await world.wait_for_stage(NoticeStage.SCHEDULED)
         assert (await world.only_notice()).spec.kind == kind
 
 
-async def test_an_idle_source_writes_nothing(clock: Clock) -> None:
+async def test_idle_event_source_does_not_write_notices(clock: Clock) -> None:
     async with an_aws_world(clock) as world:
         instance = await world.join_node("n1")
         world.start()

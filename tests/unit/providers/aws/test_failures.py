@@ -1,4 +1,4 @@
-"""What can go wrong with AWS: it is told, it passes, and nothing is lost."""
+"""Failures of AWS: they are reported, retried, and lose no events."""
 
 from datetime import datetime, timedelta
 
@@ -14,7 +14,7 @@ HOUR, MINUTE, SECOND = timedelta(hours=1), timedelta(minutes=1), timedelta(secon
 DAY = 24 * HOUR
 
 
-async def test_hundreds_of_instances_are_asked_about_in_a_few_calls(clock: Clock) -> None:
+async def test_hundreds_of_instances_are_polled_in_a_few_calls(clock: Clock) -> None:
     """MMO acceptance case 24: 250 machines, three calls."""
     async with an_aws_world(clock, has_queue=False) as world:
         for number in range(250):
@@ -24,7 +24,7 @@ async def test_hundreds_of_instances_are_asked_about_in_a_few_calls(clock: Clock
         assert world.cloud.faults.calls.count("DescribeInstanceStatus") == 3
 
 
-async def test_all_pages_of_an_answer_are_read(clock: Clock) -> None:
+async def test_all_pages_of_a_response_are_read(clock: Clock) -> None:
     async with an_aws_world(clock, has_queue=False) as world:
         world.cloud.ec2_instances.page_size = 2
         for number in range(5):
@@ -34,7 +34,7 @@ async def test_all_pages_of_an_answer_are_read(clock: Clock) -> None:
         assert len(await world.notices()) == 5
 
 
-async def test_a_round_that_is_throttled_is_asked_again_after_a_pause(clock: Clock) -> None:
+async def test_throttled_poll_is_retried_after_a_backoff(clock: Clock) -> None:
     async with an_aws_world(clock, has_queue=False) as world:
         world.cloud.schedule(await world.join_node("n1"), start=clock.now() + DAY)
         world.cloud.faults.fail("DescribeInstanceStatus", status=503, code="RequestLimitExceeded", times=3)
@@ -44,7 +44,7 @@ async def test_a_round_that_is_throttled_is_asked_again_after_a_pause(clock: Clo
         assert list(world.source.problems()) == []
 
 
-async def test_one_page_that_fails_does_not_keep_the_other_instances_from_being_asked_about(clock: Clock) -> None:
+async def test_failing_batch_does_not_prevent_polling_other_instances(clock: Clock) -> None:
     async with an_aws_world(clock, has_queue=False) as world:
         for number in range(150):
             instance = await world.join_node(f"n{number}")
@@ -55,7 +55,7 @@ async def test_one_page_that_fails_does_not_keep_the_other_instances_from_being_
 
 
 @pytest.mark.parametrize(
-    ("status", "code", "told"),
+    ("status", "code", "message"),
     [
         (403, "AccessDenied", "the IAM policy does not allow it"),
         (400, "ExpiredToken", "the credentials have expired"),
@@ -65,8 +65,8 @@ async def test_one_page_that_fails_does_not_keep_the_other_instances_from_being_
         (0, "", "told to fail"),
     ],
 )
-async def test_a_queue_that_cannot_be_read_is_told_with_what_to_do_and_read_later(
-    clock: Clock, status: int, code: str, told: str
+async def test_queue_error_is_reported_with_advice_and_retried(
+    clock: Clock, status: int, code: str, message: str
 ) -> None:
     async with an_aws_world(clock) as world:
         instance = await world.join_node("n1")
@@ -75,13 +75,13 @@ async def test_a_queue_that_cannot_be_read_is_told_with_what_to_do_and_read_late
         world.cloud.interrupt_spot(instance)
         await clock.sleep(5 * MINUTE)
         assert world.source is not None
-        assert told in "".join(world.source.problems())
+        assert message in "".join(world.source.problems())
         world.cloud.faults.remove(rule)
         await world.wait_for_stage(NoticeStage.SCHEDULED)
         assert list(world.source.problems()) == []
 
 
-async def test_a_call_that_never_comes_back_does_not_stop_the_source(clock: Clock) -> None:
+async def test_hanging_call_does_not_stop_the_event_source(clock: Clock) -> None:
     async with an_aws_world(clock) as world:
         instance = await world.join_node("n1")
         world.cloud.faults.hang("ReceiveMessage")
@@ -91,8 +91,8 @@ async def test_a_call_that_never_comes_back_does_not_stop_the_source(clock: Cloc
         await world.wait_for_stage(NoticeStage.SCHEDULED)
 
 
-async def test_a_message_is_kept_hidden_while_it_takes_long_and_is_not_taken_twice(clock: Clock) -> None:
-    """Weakness 5 of aws-node-termination-handler: what took longer than the time-out came again."""
+async def test_visibility_timeout_is_extended_while_a_message_is_processed(clock: Clock) -> None:
+    """Weakness 5 of aws-node-termination-handler: a message was redelivered after the visibility timeout."""
     async with an_aws_world(clock, settings=AwsSettings(managed_tag="ours")) as world:
         instance = await world.join_node("n1", ours="")
         world.start()
@@ -107,7 +107,7 @@ async def test_a_message_is_kept_hidden_while_it_takes_long_and_is_not_taken_twi
         assert world.cloud.faults.calls.count("DescribeInstances") == 1
 
 
-async def test_a_message_that_cannot_be_deleted_comes_again_and_changes_nothing(clock: Clock) -> None:
+async def test_message_redelivered_after_a_failed_delete_changes_nothing(clock: Clock) -> None:
     async with an_aws_world(clock) as world:
         instance = await world.join_node("n1")
         world.cloud.faults.fail("DeleteMessage", status=400, code="ReceiptHandleIsInvalid", times=3)
@@ -121,7 +121,7 @@ async def test_a_message_that_cannot_be_deleted_comes_again_and_changes_nothing(
         assert (await world.only_notice()).resource_version == before
 
 
-async def test_only_instances_with_the_tag_are_ours(clock: Clock) -> None:
+async def test_only_instances_with_the_managed_tag_are_processed(clock: Clock) -> None:
     async with an_aws_world(clock, settings=AwsSettings(managed_tag="aws-node-termination-handler/managed")) as world:
         ours = world.cloud.launch(tags={"aws-node-termination-handler/managed": ""})
         other = world.cloud.launch(tags={"team": "x"})
@@ -133,7 +133,7 @@ async def test_only_instances_with_the_tag_are_ours(clock: Clock) -> None:
         assert world.cloud.queue.messages == []
 
 
-async def test_whether_an_instance_is_ours_is_not_guessed_while_ec2_does_not_say(clock: Clock) -> None:
+async def test_message_waits_while_the_tags_of_its_instance_are_unknown(clock: Clock) -> None:
     async with an_aws_world(clock, settings=AwsSettings(managed_tag="ours")) as world:
         instance = await world.join_node("n1", ours="yes")
         rule = world.cloud.faults.fail("DescribeInstances", status=500, code="InternalError", times=None)
@@ -145,8 +145,8 @@ async def test_whether_an_instance_is_ours_is_not_guessed_while_ec2_does_not_say
         await world.wait_for_stage(NoticeStage.SCHEDULED)
 
 
-async def test_the_first_look_comes_at_the_start_and_then_as_often_as_is_configured(clock: Clock) -> None:
-    """MMO looks at the start and every 60 minutes."""
+async def test_ec2_is_polled_at_the_start_and_at_each_poll_interval(clock: Clock) -> None:
+    """MMO polls at the start and every 60 minutes."""
     async with an_aws_world(clock, has_queue=False, settings=AwsSettings(poll_interval=HOUR)) as world:
         await world.join_node("n1")
         world.start()
@@ -156,7 +156,7 @@ async def test_the_first_look_comes_at_the_start_and_then_as_often_as_is_configu
         assert world.cloud.faults.calls.count("DescribeInstanceStatus") == 4
 
 
-async def test_a_message_that_breaks_us_is_put_aside_and_the_others_are_taken(
+async def test_message_that_raises_is_quarantined_and_others_are_processed(
     clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fragile(body: str, *, now: datetime, message_id: str) -> SqsMessage:
@@ -191,7 +191,7 @@ FAULTS = {
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after the effect"])
 @pytest.mark.parametrize("call", ["DescribeInstanceStatus", "ReceiveMessage", "DeleteMessage"])
 @pytest.mark.parametrize("fault", FAULTS)
-async def test_whatever_fault_a_call_meets_everything_is_there_once_it_is_over(
+async def test_all_notices_are_written_once_a_fault_is_over(
     clock: Clock, fault: str, call: str, *, after: bool
 ) -> None:
     async with an_aws_world(clock) as world:
@@ -203,7 +203,7 @@ async def test_whatever_fault_a_call_meets_everything_is_there_once_it_is_over(
         world.start()
         await clock.sleep(10 * MINUTE)
         assert world.source is not None
-        assert world.source.problems() or (call == "DeleteMessage" and after)  # then nothing is wrong any more
+        assert world.source.problems() or (call == "DeleteMessage" and after)  # then no problem is left
         assert world.cloud.faults.calls.count(call) <= 100
         world.cloud.faults.remove(rule)
         await clock.sleep(10 * MINUTE)

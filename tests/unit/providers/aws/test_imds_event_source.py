@@ -1,4 +1,4 @@
-"""What EC2 tells an instance becomes the notices that the queue and EC2 would make of it, and no second ones."""
+"""Events from the instance metadata service become the same notices as from the queue and EC2, without duplicates."""
 
 from collections.abc import Callable
 from datetime import timedelta
@@ -27,10 +27,10 @@ async def notice_states(world: AwsWorld) -> list[tuple[str, str, str]]:
     )
 
 
-# An agent alone
+# An agent without a queue
 
 
-async def test_an_agent_without_a_queue_tells_of_a_spot_interruption(clock: Clock) -> None:
+async def test_agent_without_a_queue_reports_a_spot_interruption(clock: Clock) -> None:
     async with an_aws_world(clock) as world:
         instance = await world.join_node("n1")
         world.start_agent("n1", instance)
@@ -59,7 +59,7 @@ async def test_a_spot_instance_that_stops_or_hibernates_has_a_notice_of_kind_sto
         assert await notice_states(world) == [(MaintenanceKind.STOP, f"spot-{action}", NoticeStage.SCHEDULED)]
 
 
-async def test_an_agent_tells_of_a_rebalance_recommendation(clock: Clock) -> None:
+async def test_agent_reports_a_rebalance_recommendation(clock: Clock) -> None:
     async with an_aws_world(clock) as world:
         instance = await world.join_node("n1")
         world.start_agent("n1", instance)
@@ -83,7 +83,7 @@ async def test_only_the_target_state_terminated_is_a_notice(clock: Clock, state:
         )
 
 
-async def test_a_scheduled_event_is_planned_begins_and_ends_as_its_history_says(clock: Clock) -> None:
+async def test_scheduled_event_is_scheduled_started_and_ended_as_in_its_history(clock: Clock) -> None:
     async with an_aws_world(clock) as world:
         instance = await world.join_node("n1")
         start = (clock.now() + HOUR).replace(microsecond=0)
@@ -100,19 +100,21 @@ async def test_a_scheduled_event_is_planned_begins_and_ends_as_its_history_says(
 
 
 @pytest.mark.parametrize(("drains", "kind"), [(False, MaintenanceKind.FREEZE), (True, MaintenanceKind.REBOOT)])
-async def test_an_agent_can_be_made_to_drain_for_maintenance_of_the_network(
+async def test_agent_drains_for_network_maintenance_only_if_configured(
     clock: Clock, kind: MaintenanceKind, *, drains: bool
 ) -> None:
     async with an_aws_world(clock) as world:
         instance = await world.join_node("n1")
         world.start_agent("n1", instance, drains_for_network=drains)
-        words = "The network of the host is maintained"
-        world.cloud.schedule(instance, "system-maintenance", start=clock.now() + HOUR, description=words, silent=True)
+        description = "The network of the host is maintained"
+        world.cloud.schedule(
+            instance, "system-maintenance", start=clock.now() + HOUR, description=description, silent=True
+        )
         await clock.sleep(POLL)
         assert (await world.only_notice()).spec.kind == kind
 
 
-async def test_an_event_that_was_moved_has_the_new_start(clock: Clock) -> None:
+async def test_rescheduled_event_has_the_new_start(clock: Clock) -> None:
     async with an_aws_world(clock) as world:
         instance = await world.join_node("n1")
         start = (clock.now() + HOUR).replace(microsecond=0)
@@ -125,7 +127,7 @@ async def test_an_event_that_was_moved_has_the_new_start(clock: Clock) -> None:
             assert (await world.only_notice()).spec.start == start + later
 
 
-Begin = Callable[[AwsCloud, str], object]
+Trigger = Callable[[AwsCloud, str], object]
 
 
 def schedule_event(cloud: AwsCloud, instance: str) -> None:
@@ -136,7 +138,7 @@ def schedule_and_publish(cloud: AwsCloud, instance: str) -> None:
     cloud.schedule(instance, start=(cloud.clock.now() + HOUR).replace(microsecond=0))
 
 
-ALOUD: dict[EventType, Begin] = {
+PUBLISHED_TRIGGERS: dict[EventType, Trigger] = {
     EventType.SPOT: AwsCloud.interrupt_spot,
     EventType.REBALANCE: AwsCloud.recommend_rebalance,
     EventType.TARGET_LIFECYCLE_STATE: AwsCloud.start_lifecycle_action,
@@ -145,14 +147,14 @@ ALOUD: dict[EventType, Begin] = {
 
 
 def withdraw_event(cloud: AwsCloud, instance: str) -> None:
-    """Have the metadata service show nothing any more."""
+    """Remove all events from the metadata service."""
     machine = cloud.ec2_instances.by_id[instance]
     machine.spot_action, machine.rebalance, machine.target_lifecycle_state = None, None, "InService"
     machine.events.clear()
 
 
 FAMILIES = (EventType.SPOT, EventType.REBALANCE, EventType.TARGET_LIFECYCLE_STATE, EventType.SCHEDULED_EVENT)
-SILENTLY: dict[EventType, Begin] = {
+SILENT_TRIGGERS: dict[EventType, Trigger] = {
     EventType.SPOT: lambda cloud, instance: cloud.interrupt_spot(instance, silent=True),
     EventType.REBALANCE: lambda cloud, instance: cloud.recommend_rebalance(instance, silent=True),
     EventType.TARGET_LIFECYCLE_STATE: lambda cloud, instance: cloud.start_lifecycle_action(instance, silent=True),
@@ -161,11 +163,11 @@ SILENTLY: dict[EventType, Begin] = {
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-async def test_what_is_withdrawn_before_its_time_is_cancelled(clock: Clock, family: EventType) -> None:
+async def test_event_withdrawn_before_its_start_is_cancelled(clock: Clock, family: EventType) -> None:
     async with an_aws_world(clock) as world:
         instance = await world.join_node("n1")
         world.start_agent("n1", instance)
-        SILENTLY[family](world.cloud, instance)
+        SILENT_TRIGGERS[family](world.cloud, instance)
         await clock.sleep(POLL)
         withdraw_event(world.cloud, instance)
         await clock.sleep(5 * SECOND)
@@ -173,7 +175,7 @@ async def test_what_is_withdrawn_before_its_time_is_cancelled(clock: Clock, fami
         await world.wait_for_stage(NoticeStage.CANCELLED, within=MINUTE)
 
 
-async def test_an_event_that_its_history_calls_canceled_is_cancelled_also_after_its_start(clock: Clock) -> None:
+async def test_event_canceled_in_its_history_is_cancelled_also_after_its_start(clock: Clock) -> None:
     async with an_aws_world(clock) as world:
         instance = await world.join_node("n1")
         world.start_agent("n1", instance)
@@ -184,7 +186,7 @@ async def test_an_event_that_its_history_calls_canceled_is_cancelled_also_after_
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-async def test_no_answer_and_an_error_end_nothing(clock: Clock, family: EventType) -> None:
+async def test_missing_response_or_error_ends_no_notice(clock: Clock, family: EventType) -> None:
     operations = {
         EventType.SPOT: "GetSpotAction",
         EventType.REBALANCE: "GetRebalance",
@@ -194,7 +196,7 @@ async def test_no_answer_and_an_error_end_nothing(clock: Clock, family: EventTyp
     async with an_aws_world(clock) as world:
         instance = await world.join_node("n1")
         source = world.start_agent("n1", instance)
-        SILENTLY[family](world.cloud, instance)
+        SILENT_TRIGGERS[family](world.cloud, instance)
         await clock.sleep(POLL)
         for status in (0, 500):
             world.cloud.faults.fail(operations[family], status=status, times=None)
@@ -208,7 +210,7 @@ async def test_no_answer_and_an_error_end_nothing(clock: Clock, family: EventTyp
         assert source.is_up
 
 
-async def test_one_event_that_makes_no_sense_keeps_nothing_from_being_told_and_ends_nothing(clock: Clock) -> None:
+async def test_malformed_event_is_quarantined_and_ends_no_notice(clock: Clock) -> None:
     async with an_aws_world(clock) as world:
         instance = await world.join_node("n1")
         source = world.start_agent("n1", instance)
@@ -222,7 +224,7 @@ async def test_one_event_that_makes_no_sense_keeps_nothing_from_being_told_and_e
         assert "without InstanceEventId" in source.quarantine.last[-1].why
 
 
-async def test_a_spot_instance_that_is_back_after_its_stop_has_no_open_notice(clock: Clock) -> None:
+async def test_restarted_spot_instance_has_no_open_notice(clock: Clock) -> None:
     async with an_aws_world(clock) as world:
         instance = await world.join_node("n1")
         world.start_agent("n1", instance)
@@ -239,12 +241,12 @@ async def test_a_spot_instance_that_is_back_after_its_stop_has_no_open_notice(cl
         assert found == {f"aws-spot-{instance}": NoticeStage.ENDED, f"aws-spot-{instance}-2": NoticeStage.SCHEDULED}
 
 
-async def test_an_agent_that_is_restarted_goes_on_with_the_same_notice(clock: Clock) -> None:
+async def test_restarted_agent_continues_the_same_notices(clock: Clock) -> None:
     async with an_aws_world(clock) as world:
         instance = await world.join_node("n1")
         world.start_agent("n1", instance)
-        for begin in SILENTLY.values():
-            begin(world.cloud, instance)
+        for trigger in SILENT_TRIGGERS.values():
+            trigger(world.cloud, instance)
         await clock.sleep(POLL)
         before = await world.notices()
         await world.stop_agents()
@@ -256,7 +258,7 @@ async def test_an_agent_that_is_restarted_goes_on_with_the_same_notice(clock: Cl
         assert source.messages_processed == 0
 
 
-async def test_a_notice_that_somebody_deletes_is_back_while_it_is_shown(clock: Clock) -> None:
+async def test_deleted_notice_is_recreated_while_its_event_is_shown(clock: Clock) -> None:
     async with an_aws_world(clock) as world:
         instance = await world.join_node("n1")
         world.start_agent("n1", instance)
@@ -268,10 +270,10 @@ async def test_a_notice_that_somebody_deletes_is_back_while_it_is_shown(clock: C
         assert (await world.only_notice()).name == name
 
 
-# Questions
+# Requests to the metadata service
 
 
-async def test_a_quiet_instance_is_asked_every_two_seconds_with_one_token(clock: Clock) -> None:
+async def test_idle_agent_polls_every_two_seconds_with_one_token(clock: Clock) -> None:
     async with an_aws_world(clock) as world:
         instance = await world.join_node("n1")
         world.start_agent("n1", instance)
@@ -283,7 +285,7 @@ async def test_a_quiet_instance_is_asked_every_two_seconds_with_one_token(clock:
         assert len(world.cloud.metadata_services.tokens) == 2
 
 
-async def test_a_token_that_is_refused_is_renewed_at_once(clock: Clock) -> None:
+async def test_rejected_token_is_renewed_at_once(clock: Clock) -> None:
     async with an_aws_world(clock) as world:
         instance = await world.join_node("n1")
         source = world.start_agent("n1", instance)
@@ -295,7 +297,7 @@ async def test_a_token_that_is_refused_is_renewed_at_once(clock: Clock) -> None:
         assert source.is_up
 
 
-async def test_without_an_answer_to_the_first_hop_it_says_so_and_is_patient(clock: Clock) -> None:
+async def test_missing_token_response_is_reported_with_advice_and_backs_off(clock: Clock) -> None:
     async with an_aws_world(clock) as world:
         instance = await world.join_node("n1")
         rule = world.cloud.faults.hang("PutToken", times=None)
@@ -310,7 +312,7 @@ async def test_without_an_answer_to_the_first_hop_it_says_so_and_is_patient(cloc
         assert len(await world.notices()) == 1
 
 
-async def test_one_path_that_fails_does_not_keep_the_others_from_being_heard(clock: Clock) -> None:
+async def test_failing_metadata_path_does_not_block_the_others(clock: Clock) -> None:
     async with an_aws_world(clock) as world:
         instance = await world.join_node("n1")
         world.cloud.faults.fail("GetSpotAction", status=500, times=None)
@@ -326,9 +328,7 @@ async def test_one_path_that_fails_does_not_keep_the_others_from_being_heard(clo
 
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("first", ["queue", "agent", "both"])
-async def test_an_agent_and_a_queue_that_hear_of_the_same_write_one_notice(
-    clock: Clock, family: EventType, first: str
-) -> None:
+async def test_agent_and_queue_write_one_notice_for_the_same_event(clock: Clock, family: EventType, first: str) -> None:
     async with an_aws_world(clock) as world:
         instance = await world.join_node("n1")
         if first in ("queue", "both"):
@@ -336,7 +336,7 @@ async def test_an_agent_and_a_queue_that_hear_of_the_same_write_one_notice(
         if first in ("agent", "both"):
             world.start_agent("n1", instance)
         await clock.sleep(30 * SECOND)
-        ALOUD[family](world.cloud, instance)
+        PUBLISHED_TRIGGERS[family](world.cloud, instance)
         await clock.sleep(20 * SECOND)
         alone = await world.only_notice()
         if first == "queue":
@@ -354,7 +354,7 @@ async def test_an_agent_and_a_queue_that_hear_of_the_same_write_one_notice(
             assert notice.metadata.annotations[EventType.LIFECYCLE] == next(iter(world.cloud.auto_scaling.actions))
 
 
-async def test_an_agent_does_not_end_what_its_instance_was_never_shown(clock: Clock) -> None:
+async def test_agent_does_not_end_notices_its_metadata_service_never_showed(clock: Clock) -> None:
     async with an_aws_world(clock) as world:
         instance = await world.join_node("n1")
         world.start()
@@ -365,8 +365,8 @@ async def test_an_agent_does_not_end_what_its_instance_was_never_shown(clock: Cl
         assert (await world.only_notice()).spec.stage == NoticeStage.SCHEDULED
 
 
-async def test_an_agent_does_not_take_back_a_start_that_ec2_has_told_the_operator(clock: Clock) -> None:
-    """The metadata service shows another start some time after EC2 does."""
+async def test_agent_does_not_revert_a_start_reported_by_ec2(clock: Clock) -> None:
+    """The metadata service shows a changed start later than EC2."""
     async with an_aws_world(clock) as world:
         instance = await world.join_node("n1")
         start = (clock.now() + 5 * HOUR).replace(microsecond=0)
@@ -379,7 +379,7 @@ async def test_an_agent_does_not_take_back_a_start_that_ec2_has_told_the_operato
         await world.stop()
         moved = {"spec": {"start": (start + HOUR).isoformat(), "reportedAt": clock.now().isoformat()}}
         await world.client.patch(MAINTENANCE_NOTICES, notice.name, merge_patch(moved))
-        await clock.sleep(11 * MINUTE)  # the agent reads the notices of its node again meanwhile
+        await clock.sleep(11 * MINUTE)  # meanwhile, the agent reads the notices of its node again
         assert (await world.only_notice()).spec.start == start + HOUR
         world.cloud.reschedule(instance, event, start=start + 2 * HOUR, silent=True)
         await clock.sleep(POLL)
@@ -387,7 +387,7 @@ async def test_an_agent_does_not_take_back_a_start_that_ec2_has_told_the_operato
         assert (found.start, found.deadline, found.reschedulable) == (start + 2 * HOUR, start + 9 * HOUR, True)
 
 
-async def test_each_lifecycle_hook_of_a_termination_is_completed_also_with_an_agent(clock: Clock) -> None:
+async def test_each_lifecycle_hook_is_completed_with_an_agent_running(clock: Clock) -> None:
     async with an_aws_world(clock) as world:
         instance = await world.join_node("n1")
         world.start_agent("n1", instance)
@@ -403,7 +403,7 @@ async def test_each_lifecycle_hook_of_a_termination_is_completed_also_with_an_ag
 
 @pytest.mark.parametrize("stage", [NoticeStage.SCHEDULED, NoticeStage.ENDED])
 @pytest.mark.parametrize("is_known", [True, False])
-async def test_a_notice_that_another_node_has_written_about_an_instance_is_not_taken_for_its_own(
+async def test_notice_written_by_another_node_about_an_instance_is_ignored(
     clock: Clock, stage: NoticeStage, *, is_known: bool
 ) -> None:
     """An agent can write any machine into the notices of its node."""
@@ -438,7 +438,7 @@ async def test_a_notice_that_another_node_has_written_about_an_instance_is_not_t
         ]
 
 
-async def test_a_notice_names_a_node_that_joins_later(clock: Clock) -> None:
+async def test_notice_is_assigned_to_a_node_that_joins_later(clock: Clock) -> None:
     async with an_aws_world(clock) as world:
         instance = world.cloud.launch()
         world.start()
@@ -454,7 +454,7 @@ async def test_a_notice_names_a_node_that_joins_later(clock: Clock) -> None:
 # Lifecycle hooks without a queue
 
 
-async def test_the_hooks_of_a_termination_that_only_an_agent_tells_of_are_completed(clock: Clock) -> None:
+async def test_lifecycle_hooks_of_a_termination_reported_by_an_agent_are_completed(clock: Clock) -> None:
     async with an_aws_world(clock, has_queue=False) as world:
         instance = await world.join_node("n1")
         world.start()
@@ -471,7 +471,7 @@ async def test_the_hooks_of_a_termination_that_only_an_agent_tells_of_are_comple
         assert world.cloud.auto_scaling.expired == []
 
 
-async def test_a_queue_that_tells_of_a_hook_that_was_found_meets_the_same_notice(clock: Clock) -> None:
+async def test_queue_message_about_a_found_hook_updates_the_same_notice(clock: Clock) -> None:
     async with an_aws_world(clock) as world:
         instance = await world.join_node("n1")
         world.start_agent("n1", instance)
@@ -489,7 +489,7 @@ async def test_a_queue_that_tells_of_a_hook_that_was_found_meets_the_same_notice
         assert len(await world.notices()) == 1
 
 
-async def test_without_the_right_to_find_a_hook_it_is_said_that_nobody_completes_it(clock: Clock) -> None:
+async def test_missing_permission_to_find_hooks_is_reported_in_the_notice(clock: Clock) -> None:
     async with an_aws_world(clock, has_queue=False) as world:
         instance = await world.join_node("n1")
         world.cloud.faults.fail("DescribeAutoScalingInstances", status=403, code="AccessDenied", times=None)
@@ -499,13 +499,13 @@ async def test_without_the_right_to_find_a_hook_it_is_said_that_nobody_completes
         await clock.sleep(5 * MINUTE)
         assert world.source is not None
         assert any(f"the lifecycle hooks of {instance} cannot be completed" in item for item in world.source.problems())
-        said = [
+        entries = [
             item.message for item in (await world.only_notice()).status.history if "heartbeat timeout" in item.message
         ]
-        assert len(said) == 1
+        assert len(entries) == 1
 
 
-async def test_an_operator_that_does_not_listen_to_aws_says_that_nobody_completes_a_hook(clock: Clock) -> None:
+async def test_operator_without_aws_reports_that_hooks_are_not_completed(clock: Clock) -> None:
     async with an_aws_world(clock) as world:
         instance = await world.join_node("n1")
         world.start_agent("n1", instance)
@@ -513,15 +513,15 @@ async def test_an_operator_that_does_not_listen_to_aws_says_that_nobody_complete
         await clock.sleep(POLL)
         assert not any("heartbeat timeout" in entry.message for entry in (await world.only_notice()).status.history)
         await clock.sleep(2 * MINUTE)
-        said = [
+        entries = [
             entry.message
             for entry in (await world.only_notice()).status.history
             if "heartbeat timeout" in entry.message
         ]
-        assert len(said) == 1
+        assert len(entries) == 1
 
 
-async def test_a_termination_without_a_hook_is_asked_about_once(clock: Clock) -> None:
+async def test_termination_without_a_hook_is_looked_up_once(clock: Clock) -> None:
     async with an_aws_world(clock, has_queue=False) as world:
         instance = await world.join_node("n1")
         world.cloud.ec2_instances.by_id[instance].target_lifecycle_state = "Terminated"
@@ -532,20 +532,20 @@ async def test_a_termination_without_a_hook_is_asked_about_once(clock: Clock) ->
 
 
 class RejectingNoticeWriter(NoticeWriter):
-    """An inbox that the API server lets write nothing about spot interruptions."""
+    """A notice writer for which the API server rejects notices about spot interruptions."""
 
     async def write(self, report: NoticeReport) -> MaintenanceNotice:
-        """Take a report, or refuse it."""
+        """Write a report, or raise Forbidden."""
         if "spot" in report.name:
             raise Forbidden("this notice is not about n1", doing="patching", code=403)
         return await super().write(report)
 
 
-async def test_a_notice_that_cannot_be_written_does_not_keep_the_others_from_being_written(clock: Clock) -> None:
+async def test_rejected_notice_does_not_block_others(clock: Clock) -> None:
     async with an_aws_world(clock) as world:
         instance = await world.join_node("n1")
-        for begin in SILENTLY.values():
-            begin(world.cloud, instance)
+        for trigger in SILENT_TRIGGERS.values():
+            trigger(world.cloud, instance)
         source = ImdsEventSource(world.cloud.metadata(instance), node="n1", clock=clock, random=world.client.random)
         with pytest.raises(Forbidden):
             await source.poll(RejectingNoticeWriter(world.client))

@@ -1,4 +1,4 @@
-"""What the metadata service shows is read as AWS documents it, and nonsense is named as such."""
+"""Responses of the metadata service are parsed as AWS documents them, and malformed ones are rejected."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -24,7 +24,7 @@ EVENT = b"""[{"NotBefore": "21 May 2026 09:00:43 GMT", "Code": "system-reboot", 
  "EventId": "instance-event-0d59937288b749b32", "NotAfter": "21 May 2026 09:17:23 GMT", "State": "%s"}]"""
 
 
-def test_a_spot_action_has_its_exact_time() -> None:
+def test_spot_action_has_its_exact_start() -> None:
     (found,) = parse_spot(b'{"action": "hibernate", "time": "2026-05-01T08:22:00Z"}', instance=ONE, at=NOW).events
     assert found.plan is not None
     assert (found.plan.kind, found.plan.reason, found.plan.start) == (
@@ -34,7 +34,7 @@ def test_a_spot_action_has_its_exact_time() -> None:
     )
 
 
-def test_a_spot_action_of_long_ago_is_none() -> None:
+def test_past_spot_action_is_ignored() -> None:
     body = b'{"action": "stop", "time": "2026-05-01T08:00:00Z"}'
     assert parse_spot(body, instance=ONE, at=NOW).events == ()
 
@@ -48,7 +48,7 @@ def test_a_spot_action_of_long_ago_is_none() -> None:
         (b"", NoticeStage.SCHEDULED),
     ],
 )
-def test_an_event_is_as_far_as_its_state_says(state: bytes, stage: NoticeStage) -> None:
+def test_stage_of_an_event_follows_from_its_state(state: bytes, stage: NoticeStage) -> None:
     (found,) = parse_events(EVENT % state, instance=ONE, at=NOW).events
     assert (found.notice_id, found.stage) == ("instance-event-0d59937288b749b32", stage)
     assert found.plan is not None
@@ -56,7 +56,7 @@ def test_an_event_is_as_far_as_its_state_says(state: bytes, stage: NoticeStage) 
     assert found.plan.end == datetime(2026, 5, 21, 9, 17, 23, tzinfo=UTC)
 
 
-def test_an_active_event_has_begun_after_its_time() -> None:
+def test_active_event_has_started_after_its_start() -> None:
     (found,) = parse_events(EVENT % b"active", instance=ONE, at=NOW + timedelta(days=30)).events
     assert found.stage == NoticeStage.STARTED
 
@@ -74,20 +74,20 @@ def test_an_active_event_has_begun_after_its_time() -> None:
         (parse_events, b"\xff", "expected a list of scheduled events"),
     ],
 )
-def test_nonsense_is_named(read: ParseImds, body: bytes, why: str) -> None:
+def test_malformed_metadata_raises_unreadable_event(read: ParseImds, body: bytes, why: str) -> None:
     with pytest.raises(UnreadableEvent, match=why):
         read(body, instance=ONE, at=NOW)
 
 
 @given(some.binary(max_size=80), some.sampled_from([parse_spot, parse_rebalance, parse_events, parse_target_state]))
-def test_no_bytes_raise_anything_else(body: bytes, read: ParseImds) -> None:
+def test_any_bytes_are_parsed_or_raise_unreadable_event(body: bytes, read: ParseImds) -> None:
     try:
         read(body, instance=ONE, at=NOW)
     except UnreadableEvent:
         return
 
 
-def test_all_events_are_asked_for_unless_they_are_switched_off() -> None:
+def test_all_event_types_are_polled_unless_disabled() -> None:
     assert set(settings.read_agent_settings({}).event_types) == {
         EventType.SPOT,
         EventType.SCHEDULED_EVENT,
@@ -99,7 +99,7 @@ def test_all_events_are_asked_for_unless_they_are_switched_off() -> None:
     assert EventType.REBALANCE in settings.read_agent_settings({**off, "ENABLE_REBALANCE_DRAINING": "true"}).event_types
 
 
-def test_the_address_is_ours_or_else_the_handlers() -> None:
+def test_metadata_address_is_ours_or_that_of_the_node_termination_handler() -> None:
     theirs = {"INSTANCE_METADATA_URL": "http://[::1]:80/"}
     assert settings.read_agent_settings(theirs).metadata == "http://[::1]:80"
     assert settings.read_agent_settings({**theirs, "HAULOUT_AWS_METADATA": "http://a"}).metadata == "http://a"
@@ -122,6 +122,6 @@ def test_the_address_is_ours_or_else_the_handlers() -> None:
         ),
     ],
 )
-def test_what_makes_no_sense_is_said(environ: dict[str, str], why: str) -> None:
+def test_invalid_agent_settings_are_rejected(environ: dict[str, str], why: str) -> None:
     with pytest.raises(ConfigError, match=why):
         settings.read_agent_settings(environ)

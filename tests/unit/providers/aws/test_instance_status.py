@@ -1,4 +1,4 @@
-"""What is read out of the answers of DescribeInstanceStatus."""
+"""Parsing the responses of DescribeInstanceStatus."""
 
 from datetime import timedelta
 from typing import Any
@@ -19,14 +19,14 @@ def read(*events: object, state: str = "running") -> InstanceStatus:
     return found
 
 
-def the(*events: object) -> InstanceEvent:
+def only_event(*events: object) -> InstanceEvent:
     (found,) = read(*events).events
     return found
 
 
-def test_an_event_is_planned_for_its_time_and_can_be_moved_up_to_its_deadline() -> None:
+def test_event_has_its_start_and_is_reschedulable_until_its_deadline() -> None:
     deadline = START + timedelta(days=7)
-    found = the(aws.event(NotBeforeDeadline=deadline))
+    found = only_event(aws.event(NotBeforeDeadline=deadline))
     assert (found.notice_id, found.instance, found.stage) == (EVENT, FIRST_INSTANCE, NoticeStage.SCHEDULED)
     assert found.plan == MaintenancePlan(
         kind=MaintenanceKind.REBOOT,
@@ -53,8 +53,8 @@ def test_an_event_is_planned_for_its_time_and_can_be_moved_up_to_its_deadline() 
         ("instance-levitation", "", MaintenanceKind.UNKNOWN),
     ],
 )
-def test_what_will_happen_is_told_by_the_code(code: str, description: str, kind: MaintenanceKind) -> None:
-    found = the(aws.event(code, description)).plan
+def test_maintenance_kind_follows_from_the_event_code(code: str, description: str, kind: MaintenanceKind) -> None:
+    found = only_event(aws.event(code, description)).plan
     assert found is not None
     assert (found.kind, found.reason) == (kind, code)
 
@@ -69,17 +69,17 @@ def test_what_will_happen_is_told_by_the_code(code: str, description: str, kind:
         ("planned [Completed]", NoticeStage.SCHEDULED),
     ],
 )
-def test_an_event_that_is_over_says_so_in_its_description(description: str, stage: NoticeStage) -> None:
-    assert the(aws.event(description=description)).stage is stage
+def test_finished_event_is_recognized_by_its_description(description: str, stage: NoticeStage) -> None:
+    assert only_event(aws.event(description=description)).stage is stage
 
 
-def test_an_event_still_listed_after_its_time_counts_as_begun() -> None:
+def test_event_listed_after_its_start_has_started() -> None:
     found = parse_status(aws.status(aws.event()), at=START)
     assert found is not None
     assert found.events[0].stage is NoticeStage.STARTED
 
 
-def test_all_events_of_an_instance_are_read() -> None:
+def test_all_events_of_an_instance_are_parsed() -> None:
     """MMO weakness 9: only the first event counted."""
     found = read(aws.event(), aws.event("instance-stop", InstanceEventId="instance-event-2")).events
     assert [item.event_id for item in found] == [EVENT, "instance-event-2"]
@@ -96,27 +96,27 @@ def test_all_events_of_an_instance_are_read() -> None:
         (aws.event(NotBefore="soon"), "without a valid time as NotBefore: 'soon'"),
     ],
 )
-def test_an_event_that_makes_no_sense_is_told_and_the_others_are_read(event: object, why: str) -> None:
+def test_malformed_event_is_reported_and_the_others_are_parsed(event: object, why: str) -> None:
     found = read(event, aws.event())
     assert [item.event_id for item in found.events] == [EVENT]
     assert why in found.unreadable[0]
 
 
 @pytest.mark.parametrize("odd", [{}, {"InstanceId": None}, {"InstanceId": "m-1"}, {"InstanceId": 7}])
-def test_an_answer_about_no_instance_is_none(odd: dict[str, Any]) -> None:
+def test_status_without_an_instance_is_none(odd: dict[str, Any]) -> None:
     assert parse_status(odd, at=SENT_AT) is None
 
 
 @pytest.mark.parametrize("odd", [{"Events": 7}, {"Events": None}, {"InstanceState": "running"}, {"InstanceState": {}}])
-def test_odd_parts_do_not_hide_the_instance_and_never_say_that_it_is_gone(odd: dict[str, Any]) -> None:
+def test_malformed_fields_do_not_make_an_instance_terminated(odd: dict[str, Any]) -> None:
     found = parse_status(aws.status() | odd, at=SENT_AT)
     assert found is not None
     assert not found.is_terminated
 
 
-@pytest.mark.parametrize(("state", "gone"), [("running", False), ("stopped", False), ("terminated", True)])
-def test_a_terminated_instance_is_gone_and_a_stopped_one_is_not(state: str, *, gone: bool) -> None:
-    assert read(state=state).is_terminated is gone
+@pytest.mark.parametrize(("state", "is_terminated"), [("running", False), ("stopped", False), ("terminated", True)])
+def test_terminated_instance_is_terminated_and_a_stopped_one_is_not(state: str, *, is_terminated: bool) -> None:
+    assert read(state=state).is_terminated is is_terminated
 
 
 @pytest.mark.parametrize(
@@ -132,5 +132,5 @@ def test_a_terminated_instance_is_gone_and_a_stopped_one_is_not(state: str, *, g
         ("i-0abc;drop", None),
     ],
 )
-def test_an_instance_is_known_by_its_id_in_whatever_names_it(written: object, instance: str | None) -> None:
+def test_instance_id_is_parsed_from_provider_ids_and_arns(written: object, instance: str | None) -> None:
     assert parse_instance_id(written) == instance

@@ -1,4 +1,4 @@
-"""Instances that Auto Scaling takes out of service wait until their nodes are empty, whoever is killed meanwhile."""
+"""Lifecycle actions of terminating instances are completed once their nodes are empty, also after restarts."""
 
 from datetime import timedelta
 
@@ -16,7 +16,7 @@ from support.expectations.eventually import eventually
 HOUR, MINUTE, SECOND = timedelta(hours=1), timedelta(minutes=1), timedelta(seconds=1)
 
 
-async def test_an_instance_is_let_go_when_its_node_is_empty_and_not_before(clock: Clock) -> None:
+async def test_lifecycle_action_is_completed_when_its_node_is_drained(clock: Clock) -> None:
     async with an_aws_world(clock) as world:
         instance = await world.join_node("n1")
         world.start()
@@ -32,7 +32,7 @@ async def test_an_instance_is_let_go_when_its_node_is_empty_and_not_before(clock
         await world.wait_for_stage(NoticeStage.ENDED)
 
 
-async def test_an_instance_is_let_go_when_nothing_is_left_on_its_node_whoever_drained_it(clock: Clock) -> None:
+async def test_lifecycle_action_is_completed_when_its_cordoned_node_has_no_pods(clock: Clock) -> None:
     async with an_aws_world(clock) as world:
         instance = await world.join_node("n1")
         agents = a_workload("DaemonSet", "agent")
@@ -49,7 +49,7 @@ async def test_an_instance_is_let_go_when_nothing_is_left_on_its_node_whoever_dr
         assert len(world.cloud.auto_scaling.completed) == 1
 
 
-async def test_a_node_that_has_no_pods_and_takes_new_ones_is_not_empty(clock: Clock) -> None:
+async def test_lifecycle_action_is_not_completed_while_an_empty_node_is_schedulable(clock: Clock) -> None:
     async with an_aws_world(clock) as world:
         instance = await world.join_node("n1")
         world.start()
@@ -58,7 +58,7 @@ async def test_a_node_that_has_no_pods_and_takes_new_ones_is_not_empty(clock: Cl
         assert world.cloud.auto_scaling.completed == []
 
 
-async def test_an_instance_whose_node_is_gone_is_let_go(clock: Clock) -> None:
+async def test_lifecycle_action_is_completed_when_its_node_is_deleted(clock: Clock) -> None:
     async with an_aws_world(clock) as world:
         instance = await world.join_node("n1")
         world.start()
@@ -69,8 +69,8 @@ async def test_an_instance_whose_node_is_gone_is_let_go(clock: Clock) -> None:
         assert world.cloud.auto_scaling.completed == [action.token]
 
 
-async def test_a_successor_goes_on_keeping_the_instance_and_lets_it_go(clock: Clock) -> None:
-    """Weakness 5 of aws-node-termination-handler: what it was waiting for was only in its memory."""
+async def test_successor_continues_heartbeats_and_completes_the_lifecycle_action(clock: Clock) -> None:
+    """Weakness 5 of aws-node-termination-handler: its pending actions were only in memory."""
     async with an_aws_world(clock) as world:
         instance = await world.join_node("n1")
         world.start()
@@ -88,7 +88,7 @@ async def test_a_successor_goes_on_keeping_the_instance_and_lets_it_go(clock: Cl
         assert world.cloud.auto_scaling.completed == [action.token]
 
 
-async def test_an_action_that_somebody_else_has_completed_is_not_waited_for(clock: Clock) -> None:
+async def test_lifecycle_action_completed_elsewhere_gets_no_more_heartbeats(clock: Clock) -> None:
     async with an_aws_world(clock) as world:
         instance = await world.join_node("n1")
         world.start()
@@ -101,7 +101,7 @@ async def test_an_action_that_somebody_else_has_completed_is_not_waited_for(cloc
         assert world.cloud.faults.calls.count("RecordLifecycleActionHeartbeat") == calls
 
 
-async def test_heartbeats_come_as_often_as_is_configured_and_for_as_long(clock: Clock) -> None:
+async def test_heartbeats_are_sent_at_the_configured_interval_until_the_limit(clock: Clock) -> None:
     settings = AwsSettings(heartbeat=40 * SECOND, heartbeat_until=10 * MINUTE)
     async with an_aws_world(clock, settings=settings) as world:
         instance = await world.join_node("n1")
@@ -115,12 +115,12 @@ async def test_heartbeats_come_as_often_as_is_configured_and_for_as_long(clock: 
         assert len(world.cloud.auto_scaling.expired) == 1
 
 
-async def test_heartbeats_count_from_when_the_message_was_received(clock: Clock) -> None:
+async def test_heartbeat_limit_counts_from_the_receipt_of_the_message(clock: Clock) -> None:
     async with an_aws_world(clock, settings=AwsSettings(heartbeat=MINUTE, heartbeat_until=10 * MINUTE)) as world:
         instance = await world.join_node("n1")
         world.cloud.auto_scaling.hooks["workers", "drain"] = 2 * HOUR
         world.cloud.start_lifecycle_action(instance)
-        await clock.sleep(HOUR)  # nobody listened
+        await clock.sleep(HOUR)  # the event source was not running
         world.start()
         await clock.sleep(9.5 * MINUTE)
         assert world.cloud.faults.calls.count("RecordLifecycleActionHeartbeat") == 10
@@ -128,7 +128,7 @@ async def test_heartbeats_count_from_when_the_message_was_received(clock: Clock)
         assert world.cloud.faults.calls.count("RecordLifecycleActionHeartbeat") == 10
 
 
-async def test_completion_waits_as_long_after_the_drain_as_is_configured(clock: Clock) -> None:
+async def test_completion_waits_for_the_configured_delay_after_the_drain(clock: Clock) -> None:
     async with an_aws_world(clock, settings=AwsSettings(complete_after=3 * MINUTE)) as world:
         instance = await world.join_node("n1")
         world.start()
@@ -142,7 +142,7 @@ async def test_completion_waits_as_long_after_the_drain_as_is_configured(clock: 
 
 
 @pytest.mark.parametrize("status", [0, 503, 400])
-async def test_a_completion_that_fails_is_tried_again_and_told(clock: Clock, status: int) -> None:
+async def test_failed_completion_is_retried_and_reported(clock: Clock, status: int) -> None:
     async with an_aws_world(clock) as world:
         instance = await world.join_node("n1")
         world.start()
@@ -160,7 +160,7 @@ async def test_a_completion_that_fails_is_tried_again_and_told(clock: Clock, sta
         assert list(source.problems()) == []
 
 
-async def test_a_completion_that_took_effect_unheard_is_no_trouble(clock: Clock) -> None:
+async def test_completion_that_took_effect_without_a_response_is_no_error(clock: Clock) -> None:
     async with an_aws_world(clock) as world:
         instance = await world.join_node("n1")
         world.start()
@@ -172,7 +172,7 @@ async def test_a_completion_that_took_effect_unheard_is_no_trouble(clock: Clock)
         assert len(world.cloud.auto_scaling.completed) == 1
 
 
-async def test_a_new_instance_may_serve_when_its_node_is_ready(clock: Clock) -> None:
+async def test_launch_action_is_completed_when_the_node_is_ready(clock: Clock) -> None:
     async with an_aws_world(clock) as world:
         instance = world.cloud.launch()
         world.start()
@@ -190,7 +190,7 @@ async def test_a_new_instance_may_serve_when_its_node_is_ready(clock: Clock) -> 
         assert await world.notices() == {}
 
 
-async def test_two_nodes_that_claim_the_instance_must_both_be_empty(clock: Clock) -> None:
+async def test_all_nodes_with_the_provider_id_must_be_drained(clock: Clock) -> None:
     """Weakness 7 of aws-node-termination-handler: of several nodes the first was taken."""
     async with an_aws_world(clock) as world:
         instance = await world.join_node("n1")

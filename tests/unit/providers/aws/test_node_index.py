@@ -1,4 +1,4 @@
-"""Nodes that do not say on which instance they run: found by DNS name or address, and never by guessing."""
+"""Nodes without a provider ID are matched to instances by unique DNS name or address."""
 
 from datetime import timedelta
 from typing import Any
@@ -52,11 +52,11 @@ async def node_found(world: AwsWorld) -> tuple[str, str]:
     return found.status, found.message
 
 
-@pytest.mark.parametrize("made", [by_name, by_label, by_dns, by_address])
-async def test_a_node_without_a_provider_id_is_found_by_name_or_address(clock: Clock, made: Any) -> None:
+@pytest.mark.parametrize("make_node", [by_name, by_label, by_dns, by_address])
+async def test_node_without_a_provider_id_is_found_by_dns_name_or_address(clock: Clock, make_node: Any) -> None:
     async with an_aws_world(clock) as world:
         instance = world.cloud.launch()
-        node = made(instance)
+        node = make_node(instance)
         await world.client.create(NODES, node)
         world.start()
         world.cloud.interrupt_spot(instance)
@@ -64,7 +64,7 @@ async def test_a_node_without_a_provider_id_is_found_by_name_or_address(clock: C
         assert (await world.only_notice()).status.node_name == node["metadata"]["name"]
 
 
-async def test_a_stop_of_a_node_without_a_provider_id_is_heard_of(clock: Clock) -> None:
+async def test_state_change_of_a_node_without_a_provider_id_is_reported(clock: Clock) -> None:
     async with an_aws_world(clock) as world:
         instance = world.cloud.launch()
         await world.client.create(NODES, by_address(instance))
@@ -91,7 +91,7 @@ async def test_a_node_that_joins_later_without_a_provider_id_is_found(clock: Clo
         assert (await world.only_notice()).status.node_name == "n1"
 
 
-async def test_of_two_nodes_with_the_address_neither_is_chosen_and_the_instance_is_kept(clock: Clock) -> None:
+async def test_ambiguous_address_assigns_no_node_and_keeps_the_lifecycle_action_open(clock: Clock) -> None:
     async with an_aws_world(clock) as world:
         instance = world.cloud.launch()
         address = address_of(instance)
@@ -100,13 +100,13 @@ async def test_of_two_nodes_with_the_address_neither_is_chosen_and_the_instance_
         world.start()
         world.cloud.start_lifecycle_action(instance)
         await world.wait_for_stage(NoticeStage.SCHEDULED)
-        said = f"nodes a, b all have InternalIP {address}, the address of {instance}"
-        await eventually(clock, lambda: node_found(world), becomes=("False", said))
+        message = f"nodes a, b all have InternalIP {address}, the address of {instance}"
+        await eventually(clock, lambda: node_found(world), becomes=("False", message))
         await clock.sleep(10 * MINUTE)
         assert world.cloud.auto_scaling.completed == []
 
 
-async def test_a_node_that_names_another_instance_is_never_meant(clock: Clock) -> None:
+async def test_node_with_another_provider_id_is_never_matched(clock: Clock) -> None:
     async with an_aws_world(clock) as world:
         instance, other = world.cloud.launch(), world.cloud.launch()
         node = by_address(instance)
@@ -120,9 +120,9 @@ async def test_a_node_that_names_another_instance_is_never_meant(clock: Clock) -
         assert (await node_found(world))[0] == "False"
 
 
-@pytest.mark.parametrize("dies", [False, True])
-async def test_an_instance_whose_node_has_no_provider_id_is_kept_until_that_is_drained(
-    clock: Clock, *, dies: bool
+@pytest.mark.parametrize("restarts", [False, True])
+async def test_lifecycle_action_of_a_node_without_a_provider_id_waits_for_its_drain(
+    clock: Clock, *, restarts: bool
 ) -> None:
     async with an_aws_world(clock) as world:
         instance = world.cloud.launch()
@@ -130,7 +130,7 @@ async def test_an_instance_whose_node_has_no_provider_id_is_kept_until_that_is_d
         world.start()
         action = world.cloud.start_lifecycle_action(instance)
         await world.wait_for_stage(NoticeStage.SCHEDULED)
-        if dies:
+        if restarts:
             await world.stop()
             world.start()
         await clock.sleep(5 * MINUTE)
@@ -139,7 +139,7 @@ async def test_an_instance_whose_node_has_no_provider_id_is_kept_until_that_is_d
         await eventually(clock, lambda: world.cloud.auto_scaling.completed, becomes=[action.token], within=MINUTE)
 
 
-async def test_an_instance_is_not_let_go_while_it_is_not_known_which_node_it_is(clock: Clock) -> None:
+async def test_lifecycle_action_is_not_completed_while_its_node_is_unknown(clock: Clock) -> None:
     async with an_aws_world(clock) as world:
         instance = world.cloud.launch()
         await world.client.create(NODES, by_address(instance))
@@ -157,7 +157,7 @@ async def test_an_instance_is_not_let_go_while_it_is_not_known_which_node_it_is(
         assert world.cloud.auto_scaling.completed == []
 
 
-async def test_while_each_node_has_a_provider_id_ec2_is_not_asked(clock: Clock) -> None:
+async def test_describe_instances_is_not_called_if_each_node_has_a_provider_id(clock: Clock) -> None:
     async with an_aws_world(clock) as world:
         await world.join_node("n1")
         world.start()

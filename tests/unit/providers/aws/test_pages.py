@@ -1,4 +1,4 @@
-"""The pages about AWS say what the code does."""
+"""The documentation about AWS matches the code."""
 
 import re
 from pathlib import Path
@@ -17,14 +17,14 @@ def read(module: object) -> str:
     return Path(str(getattr(module, "__file__", ""))).read_text(encoding="utf-8")
 
 
-def test_each_variable_that_is_read_is_told_of() -> None:
+def test_reference_documents_each_environment_variable() -> None:
     names = re.findall(r'"([A-Z]+(?:_[A-Z]+)+)"', read(settings))
     ours = {variable for variable in names if variable not in settings.UNSUPPORTED}
     assert ours >= {"QUEUE_URL", "MANAGED_TAG", "HEARTBEAT_INTERVAL"}
     assert [variable for variable in sorted(ours) if f"`{variable}`" not in REFERENCE] == []
 
 
-def test_each_call_is_permitted_by_the_policy() -> None:
+def test_documented_iam_policy_permits_each_call() -> None:
     calls = set(re.findall(r'"((?:Describe|Modify|Receive|Delete|Change|Complete|Record)[A-Za-z]+)"', read(server)))
     assert len(calls) == 10
     assert [call for call in sorted(calls) if f":{call}" not in REFERENCE] == []
@@ -33,6 +33,6 @@ def test_each_call_is_permitted_by_the_policy() -> None:
 @pytest.mark.parametrize(
     "name", ["CORDON_ONLY", "DELETE_LOCAL_DATA", "WEBHOOK_URL", "DELETE_SQS_MSG_IF_NODE_NOT_FOUND"]
 )
-def test_what_means_nothing_here_is_told_where_it_is_found(name: str) -> None:
+def test_migration_guide_documents_unsupported_variables(name: str) -> None:
     assert name in settings.UNSUPPORTED
     assert f"`{name}`" in MIGRATING

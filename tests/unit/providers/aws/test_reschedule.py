@@ -1,4 +1,4 @@
-"""Asking EC2 for another time."""
+"""Rescheduling events of EC2."""
 
 from datetime import timedelta
 
@@ -25,7 +25,7 @@ async def reschedule(world: AwsWorld, by: timedelta) -> None:
     await world.source.reschedule(await world.only_notice(), (world.clock.now() + by).replace(microsecond=0))
 
 
-async def test_a_maintenance_that_is_moved_is_seen_at_its_new_time(clock: Clock) -> None:
+async def test_rescheduled_maintenance_has_its_new_start(clock: Clock) -> None:
     async with an_aws_world(clock) as world:
         await a_notice(world)
         to = (clock.now() + 3 * DAY).replace(microsecond=0)
@@ -46,7 +46,7 @@ async def test_a_maintenance_that_is_moved_is_seen_at_its_new_time(clock: Clock)
         (4 * MINUTE, 7 * DAY, 2 * HOUR, "in the last 5 minutes"),
     ],
 )
-async def test_what_ec2_does_not_allow_is_said_without_asking_it(
+async def test_reschedule_not_allowed_by_ec2_is_refused_without_a_call(
     clock: Clock, start: timedelta, deadline: timedelta | None, by: timedelta, why: str
 ) -> None:
     async with an_aws_world(clock) as world:
@@ -56,7 +56,7 @@ async def test_what_ec2_does_not_allow_is_said_without_asking_it(
         assert "ModifyInstanceEventStartTime" not in world.cloud.faults.calls
 
 
-async def test_what_is_no_event_of_ec2_cannot_be_moved(clock: Clock) -> None:
+async def test_only_scheduled_events_can_be_rescheduled(clock: Clock) -> None:
     async with an_aws_world(clock) as world:
         instance = await world.join_node("n1")
         world.cloud.interrupt_spot(instance)
@@ -66,7 +66,7 @@ async def test_what_is_no_event_of_ec2_cannot_be_moved(clock: Clock) -> None:
             await reschedule(world, DAY)
 
 
-async def test_a_no_of_ec2_is_told_in_its_words(clock: Clock) -> None:
+async def test_refusal_of_ec2_is_reported_with_its_message(clock: Clock) -> None:
     async with an_aws_world(clock) as world:
         await a_notice(world)
         world.cloud.faults.fail(
@@ -76,7 +76,7 @@ async def test_a_no_of_ec2_is_told_in_its_words(clock: Clock) -> None:
             await reschedule(world, 2 * DAY)
 
 
-async def test_an_answer_that_was_lost_is_asked_for_again_and_harmless(clock: Clock) -> None:
+async def test_reschedule_is_retried_after_a_lost_response(clock: Clock) -> None:
     async with an_aws_world(clock) as world:
         await a_notice(world)
         world.cloud.faults.fail("ModifyInstanceEventStartTime", status=0, after=True)

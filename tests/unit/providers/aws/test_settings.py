@@ -1,4 +1,4 @@
-"""What can be configured, by the variables of aws-node-termination-handler."""
+"""AWS settings, from the variables of aws-node-termination-handler."""
 
 from datetime import timedelta
 
@@ -17,7 +17,7 @@ def settings(**variables: str) -> AwsSettings:
     return found
 
 
-def test_its_queue_region_and_tag_work_as_they_are() -> None:
+def test_queue_url_region_and_tag_variables_of_nth_are_supported() -> None:
     found = settings(ENABLE_SQS_TERMINATION_DRAINING="true", QUEUE_URL=QUEUE)
     assert (found.queue_url, found.region) == (QUEUE, "eu-west-1")
     assert found.managed_tag == "aws-node-termination-handler/managed"
@@ -27,13 +27,13 @@ def test_its_queue_region_and_tag_work_as_they_are() -> None:
 @pytest.mark.parametrize(
     "names", [("CHECK_TAG_BEFORE_DRAINING", "MANAGED_TAG"), ("CHECK_ASG_TAG_BEFORE_DRAINING", "MANAGED_ASG_TAG")]
 )
-def test_the_old_names_of_variables_work_too(names: tuple[str, str]) -> None:
+def test_old_tag_variables_of_nth_are_supported(names: tuple[str, str]) -> None:
     check, tag = names
     assert settings(**{"QUEUE_URL": QUEUE, tag: "ours"}).managed_tag == "ours"
     assert settings(**{"QUEUE_URL": QUEUE, tag: "ours", check: "false"}).managed_tag == ""
 
 
-def test_heartbeats_and_delays_are_taken_over_and_minus_one_is_none() -> None:
+def test_heartbeat_and_delay_variables_of_nth_are_supported() -> None:
     found = settings(
         QUEUE_URL=QUEUE,
         AWS_REGION="eu-central-1",
@@ -55,7 +55,7 @@ def test_heartbeats_and_delays_are_taken_over_and_minus_one_is_none() -> None:
 
 
 @pytest.mark.parametrize(
-    ("variables", "told"),
+    ("variables", "message"),
     [
         ({"HEARTBEAT_INTERVAL": "5"}, "environment: HEARTBEAT_INTERVAL: expected a number of seconds from 30 to 3600"),
         ({"HEARTBEAT_UNTIL": "soon"}, "HEARTBEAT_UNTIL: .*found 'soon'"),
@@ -66,37 +66,37 @@ def test_heartbeats_and_delays_are_taken_over_and_minus_one_is_none() -> None:
         ({"CHECK_TAG_BEFORE_DRAINING": "maybe"}, "expected true or false, found 'maybe'"),
     ],
 )
-def test_what_makes_no_sense_is_told(variables: dict[str, str], told: str) -> None:
-    with pytest.raises(ConfigError, match=told):
+def test_invalid_values_are_rejected_with_a_message(variables: dict[str, str], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
         read({"QUEUE_URL": QUEUE} | variables)
 
 
-def test_variables_about_something_else_are_listed_with_where_the_same_is_found() -> None:
+def test_unsupported_variables_are_listed_with_their_replacement() -> None:
     found = settings(QUEUE_URL=QUEUE, CORDON_ONLY="true", WEBHOOK_URL="https://x", HOME="/").unsupported
     assert set(found) == {"CORDON_ONLY", "WEBHOOK_URL"}
     assert "profile" in found["CORDON_ONLY"]
 
 
-def test_maintenance_of_the_network_drains_only_if_that_is_configured() -> None:
+def test_network_maintenance_drains_only_if_configured() -> None:
     assert not settings(HAULOUT_AWS="true").drains_for_network_maintenance
     assert settings(HAULOUT_AWS="true", HAULOUT_AWS_DRAIN_FOR_NETWORK_MAINTENANCE="true").drains_for_network_maintenance
 
 
-def test_without_a_queue_no_tag_is_looked_for() -> None:
+def test_managed_tag_is_not_checked_without_a_queue() -> None:
     assert settings(HAULOUT_AWS="true") == AwsSettings()
 
 
-def test_aws_is_listened_to_only_if_something_says_so() -> None:
+def test_aws_is_enabled_only_by_its_variables() -> None:
     assert read({"AWS_REGION": "eu-west-1", "HOME": "/"}) is None
     assert read({"HAULOUT_AWS": "false"}) is None
 
 
-def test_what_the_machine_maintenance_operator_had_can_be_said() -> None:
+def test_settings_of_the_machine_maintenance_operator_are_supported() -> None:
     found = settings(HAULOUT_AWS_SECRET=MMO_SECRET, HAULOUT_AWS_LOOK_EVERY="1h")
     assert (found.secret, found.poll_interval) == (MMO_SECRET, timedelta(hours=1))
 
 
-def test_each_reason_is_a_sentence() -> None:
+def test_reasons_of_unsupported_variables_have_no_full_stop() -> None:
     assert all(why and not why.endswith(".") for why in UNSUPPORTED.values())
 
 
@@ -111,5 +111,5 @@ def test_each_reason_is_a_sentence() -> None:
         ("not a url", ""),
     ],
 )
-def test_the_region_is_read_from_the_address_of_the_queue(url: str, region: str) -> None:
+def test_region_is_read_from_the_queue_url(url: str, region: str) -> None:
     assert region_of(url) == region

@@ -1,4 +1,4 @@
-"""What is read out of the messages of a queue that EventBridge and Auto Scaling write to."""
+"""Parsing messages of EventBridge and Auto Scaling from a queue."""
 
 import json
 from datetime import UTC, datetime, timedelta
@@ -28,19 +28,19 @@ def read(body: str) -> SqsMessage:
     return parse_message(body, now=NOW)
 
 
-def the(body: str) -> InstanceEvent:
+def only_event(body: str) -> InstanceEvent:
     (found,) = read(body).events
     return found
 
 
 def plan(body: str) -> MaintenancePlan:
-    found = the(body).plan
+    found = only_event(body).plan
     assert found is not None
     return found
 
 
-def test_a_scheduled_change_is_planned_for_the_time_that_health_says() -> None:
-    found = the(aws.health(FIRST_INSTANCE))
+def test_health_event_has_the_start_of_its_message() -> None:
+    found = only_event(aws.health(FIRST_INSTANCE))
     assert (found.event_type, found.event_id, found.instance) == (EventType.HEALTH, ARN, FIRST_INSTANCE)
     assert (found.stage, found.at) == (NoticeStage.SCHEDULED, SENT_AT)
     assert found.plan == MaintenancePlan(
@@ -55,25 +55,25 @@ def test_each_instance_of_a_health_event_is_reported() -> None:
     assert len({item.notice_id for item in found}) == 2
 
 
-def test_instances_are_read_from_the_resources_if_no_entity_is_named() -> None:
+def test_instances_are_read_from_resources_without_affected_entities() -> None:
     body = aws.envelope(
         "aws.health", "AWS Health Event", {}, resources=[f"arn:aws:ec2:eu-west-1:1:instance/{FIRST_INSTANCE}"]
     )
     whole = json.loads(body) | {"detail": json.loads(aws.health())["detail"]}
-    assert the(json.dumps(whole)).instance == FIRST_INSTANCE
+    assert only_event(json.dumps(whole)).instance == FIRST_INSTANCE
 
 
 @pytest.mark.parametrize(
-    ("said", "stage"),
+    ("reported_at", "stage"),
     [(SENT_AT, NoticeStage.CANCELLED), (START, NoticeStage.ENDED), (START + timedelta(days=2), NoticeStage.ENDED)],
 )
-def test_a_closed_event_is_over_and_never_a_reason_to_drain(said: datetime, stage: NoticeStage) -> None:
+def test_closed_health_event_is_cancelled_or_ended(reported_at: datetime, stage: NoticeStage) -> None:
     """Weakness 3 of aws-node-termination-handler: a completion notice drained again."""
-    (found,) = parse_message(aws.health(FIRST_INSTANCE, at=said, statusCode="closed"), now=said).events
+    (found,) = parse_message(aws.health(FIRST_INSTANCE, at=reported_at, statusCode="closed"), now=reported_at).events
     assert found.stage is stage
 
 
-def test_an_instance_that_is_resolved_is_done_with_while_others_are_not() -> None:
+def test_resolved_entity_is_cancelled_while_others_are_scheduled() -> None:
     entities = [
         {"entityValue": FIRST_INSTANCE, "status": "RESOLVED"},
         {"entityValue": SECOND_INSTANCE, "status": "PENDING"},
@@ -82,7 +82,7 @@ def test_an_instance_that_is_resolved_is_done_with_while_others_are_not() -> Non
     assert [item.stage for item in found] == [NoticeStage.CANCELLED, NoticeStage.SCHEDULED]
 
 
-def test_an_open_event_has_begun_once_its_start_is_past() -> None:
+def test_open_health_event_has_started_after_its_start() -> None:
     (found,) = parse_message(aws.health(FIRST_INSTANCE, at=END, statusCode="open"), now=END).events
     assert found.stage is NoticeStage.STARTED
 
@@ -110,14 +110,16 @@ def test_an_open_event_has_begun_once_its_start_is_past() -> None:
         ("AWS_EC2_ULTRASERVER_MAINTENANCE_INITIATED", MaintenanceKind.UNKNOWN),
     ],
 )
-def test_what_will_happen_is_told_by_the_code_of_the_event(code: str, kind: MaintenanceKind) -> None:
+def test_maintenance_kind_follows_from_the_event_type_code(code: str, kind: MaintenanceKind) -> None:
     assert plan(aws.health(FIRST_INSTANCE, eventTypeCode=code)).kind is kind
 
 
-def test_maintenance_without_a_closer_word_goes_by_its_description() -> None:
-    said = [{"latestDescription": "Network maintenance: connectivity is lost for a moment"}]
+def test_kind_of_unspecific_maintenance_follows_from_its_description() -> None:
+    descriptions = [{"latestDescription": "Network maintenance: connectivity is lost for a moment"}]
     assert (
-        plan(aws.health(FIRST_INSTANCE, eventTypeCode="AWS_EC2_MAINTENANCE_SCHEDULED", eventDescription=said)).kind
+        plan(
+            aws.health(FIRST_INSTANCE, eventTypeCode="AWS_EC2_MAINTENANCE_SCHEDULED", eventDescription=descriptions)
+        ).kind
         is MaintenanceKind.FREEZE
     )
 
@@ -126,14 +128,14 @@ def test_maintenance_without_a_closer_word_goes_by_its_description() -> None:
     ("action", "kind"),
     [("terminate", MaintenanceKind.TERMINATE), ("stop", MaintenanceKind.STOP), ("hibernate", MaintenanceKind.STOP)],
 )
-def test_a_spot_instance_is_taken_back_in_two_minutes(action: str, kind: MaintenanceKind) -> None:
-    found = the(aws.spot(action=action))
+def test_spot_interruption_starts_in_two_minutes(action: str, kind: MaintenanceKind) -> None:
+    found = only_event(aws.spot(action=action))
     assert (found.event_type, found.instance, found.stage) == (EventType.SPOT, FIRST_INSTANCE, NoticeStage.SCHEDULED)
     assert found.plan is not None
     assert (found.plan.kind, found.plan.start) == (kind, SENT_AT + timedelta(minutes=2))
 
 
-def test_a_rebalance_recommendation_may_come_true_at_any_moment() -> None:
+def test_rebalance_recommendation_has_no_start() -> None:
     found = plan(aws.rebalance())
     assert (found.kind, found.reason, found.start) == (MaintenanceKind.TERMINATE, "rebalance-recommendation", None)
 
@@ -147,15 +149,15 @@ def test_a_rebalance_recommendation_may_come_true_at_any_moment() -> None:
         ("terminated", MaintenanceKind.TERMINATE),
     ],
 )
-def test_an_instance_that_goes_down_has_begun_to(state: str, kind: MaintenanceKind) -> None:
-    found = the(aws.state(state=state))
+def test_state_change_to_stopping_or_terminating_has_started(state: str, kind: MaintenanceKind) -> None:
+    found = only_event(aws.state(state=state))
     assert found.stage is NoticeStage.STARTED
     assert found.plan is not None
     assert found.plan.kind is kind
 
 
-def test_an_instance_that_runs_again_is_done_with() -> None:
-    found = the(aws.state(state="running"))
+def test_state_change_to_running_has_ended() -> None:
+    found = only_event(aws.state(state="running"))
     assert (found.event_type, found.stage, found.plan) == (EventType.STATE_CHANGE, NoticeStage.ENDED, None)
 
 
@@ -170,8 +172,8 @@ def test_an_instance_that_runs_again_is_done_with() -> None:
         pytest.param(aws.in_sns_notification(aws.lifecycle()), id="EventBridge by SNS"),
     ],
 )
-def test_a_lifecycle_action_is_read_whichever_way_it_comes(body: str) -> None:
-    found = the(body)
+def test_lifecycle_action_is_parsed_from_each_message_format(body: str) -> None:
+    found = only_event(body)
     assert (found.event_type, found.event_id, found.instance, found.at) == (
         EventType.LIFECYCLE,
         TOKEN,
@@ -181,7 +183,7 @@ def test_a_lifecycle_action_is_read_whichever_way_it_comes(body: str) -> None:
     assert found.annotations == {LIFECYCLE_GROUP: "workers", LIFECYCLE_HOOK: "drain"}
 
 
-def test_a_launch_is_no_maintenance_and_waits_for_its_node() -> None:
+def test_launch_action_is_no_event() -> None:
     found = read(aws.lifecycle(transition="LAUNCHING"))
     assert found.events == ()
     assert found.launch is not None
@@ -207,7 +209,7 @@ def test_a_launch_is_no_maintenance_and_waits_for_its_node() -> None:
         (json.dumps(aws.action(LifecycleTransition="autoscaling:OTHER")), "nothing to do about 'autoscaling:OTHER'"),
     ],
 )
-def test_what_is_none_of_our_business_is_ignored_with_the_reason(body: str, why: str) -> None:
+def test_irrelevant_message_is_ignored_with_a_reason(body: str, why: str) -> None:
     found = read(body)
     assert why in found.ignored_reason
     assert (found.events, found.launch) == ((), None)
@@ -246,60 +248,60 @@ def test_what_is_none_of_our_business_is_ignored_with_the_reason(body: str, why:
         (json.dumps(aws.action(instance="i-")), "expected an instance ID"),
     ],
 )
-def test_what_cannot_be_understood_is_told_and_not_guessed(body: str, why: str) -> None:
-    with pytest.raises(UnreadableEvent) as told:
+def test_unreadable_message_is_rejected_with_a_reason(body: str, why: str) -> None:
+    with pytest.raises(UnreadableEvent) as caught:
         read(body)
-    assert why in str(told.value)
-    assert len(str(told.value)) < 500
+    assert why in str(caught.value)
+    assert len(str(caught.value)) < 500
 
 
-def test_what_claims_to_come_from_the_future_does_not_outweigh_what_is_said_later() -> None:
+def test_report_time_in_the_future_is_capped_at_now() -> None:
     far = datetime(9999, 1, 1, tzinfo=UTC)
-    assert the(aws.health(FIRST_INSTANCE, at=far)).at == NOW
-    assert the(aws.rebalance(at=far)).at == NOW
+    assert only_event(aws.health(FIRST_INSTANCE, at=far)).at == NOW
+    assert only_event(aws.rebalance(at=far)).at == NOW
 
 
-def test_more_than_a_notice_can_hold_is_cut() -> None:
-    said = [{"latestDescription": "x" * 100_000}]
-    found = plan(aws.health(FIRST_INSTANCE, eventDescription=said, eventTypeCode="AWS_EC2_REBOOT" + "Y" * 9000))
+def test_description_and_reason_are_truncated_to_the_limits_of_a_notice() -> None:
+    descriptions = [{"latestDescription": "x" * 100_000}]
+    found = plan(aws.health(FIRST_INSTANCE, eventDescription=descriptions, eventTypeCode="AWS_EC2_REBOOT" + "Y" * 9000))
     assert (len(found.description), len(found.reason)) == (4096, 1024)
 
 
 @pytest.mark.parametrize("written", [None, "", "whenever", "Sat, 16 May 99999 10:00:00 GMT", 1234, ["x"]])
-def test_a_scheduled_change_without_a_readable_start_may_begin_at_any_moment(written: object) -> None:
-    found = the(aws.health(FIRST_INSTANCE, startTime=written))
+def test_health_event_with_an_unreadable_start_has_no_start(written: object) -> None:
+    found = only_event(aws.health(FIRST_INSTANCE, startTime=written))
     assert found.plan is not None
     assert (found.stage, found.plan.start) == (NoticeStage.SCHEDULED, None)
 
 
-def test_an_event_without_a_name_is_named_after_its_message() -> None:
+def test_event_without_an_id_has_the_message_id() -> None:
     for body in (aws.health(FIRST_INSTANCE, eventArn=None), aws.health(FIRST_INSTANCE, eventArn="a\nb"), aws.spot()):
         whole = json.dumps(json.loads(body) | {"id": None})
         (found,) = parse_message(whole, now=NOW, message_id="m-7").events
         assert (found.event_id, found.instance) == ("m-7", FIRST_INSTANCE)
 
 
-def test_a_lifecycle_action_that_nobody_can_complete_is_a_reason_to_drain() -> None:
+def test_lifecycle_action_without_a_hook_is_reported_without_annotations() -> None:
     body = json.dumps(aws.action(LifecycleHookName=None, Time="2026-05-02T10:00:00Z"))
     (found,) = parse_message(body, now=NOW, message_id="m-7").events
     assert (found.instance, found.event_id, found.annotations) == (FIRST_INSTANCE, "m-7", {})
 
 
 @pytest.mark.parametrize("state", ["Stopping", "STOPPED", " shutting-down ", "Terminated"])
-def test_a_state_is_read_in_whatever_case_it_is_written(state: str) -> None:
-    assert the(aws.state(state=state)).stage is NoticeStage.STARTED
+def test_instance_state_is_case_insensitive(state: str) -> None:
+    assert only_event(aws.state(state=state)).stage is NoticeStage.STARTED
 
 
 @pytest.mark.parametrize("kind", [None, "Anything"])
 @pytest.mark.parametrize("body", [aws.lifecycle(), json.dumps(aws.action()), aws.spot(), aws.health(FIRST_INSTANCE)])
-def test_a_wrapped_message_is_read_whatever_its_type_says(body: str, kind: str | None) -> None:
-    assert the(json.dumps({"Type": kind, "Message": body})).instance == FIRST_INSTANCE
+def test_wrapped_message_is_parsed_for_any_type(body: str, kind: str | None) -> None:
+    assert only_event(json.dumps({"Type": kind, "Message": body})).instance == FIRST_INSTANCE
 
 
 @pytest.mark.parametrize(
     "body", [aws.lifecycle(), json.dumps(aws.action()), aws.spot(), aws.state(), aws.health(FIRST_INSTANCE)]
 )
-def test_what_is_null_and_not_needed_is_absent(body: str) -> None:
+def test_optional_null_fields_are_ignored(body: str) -> None:
     whole = json.loads(body)
     needed = ("source", "detail-type", "detail", "LifecycleTransition", "EC2InstanceId")
     nulls = {key: None for key in whole if key not in needed}
@@ -307,7 +309,7 @@ def test_what_is_null_and_not_needed_is_absent(body: str) -> None:
     assert found.instance == FIRST_INSTANCE
 
 
-def test_an_end_before_the_start_is_none() -> None:
+def test_end_before_the_start_is_ignored() -> None:
     assert plan(aws.health(FIRST_INSTANCE, endTime="Sat, 02 May 2026 10:00:00 GMT")).end is None
 
 
@@ -327,7 +329,7 @@ _JSON = st.recursive(
 
 
 @given(_JSON)
-def test_whatever_comes_is_a_message_or_nonsense(found: object) -> None:
+def test_any_json_is_parsed_or_raises_unreadable_event(found: object) -> None:
     try:
         read(json.dumps(found))
     except UnreadableEvent:
@@ -335,6 +337,6 @@ def test_whatever_comes_is_a_message_or_nonsense(found: object) -> None:
 
 
 @given(st.sampled_from(["startTime", "endTime", "lastUpdatedTime"]), st.text(max_size=40))
-def test_whatever_stands_for_an_instant_the_instance_is_reported(key: str, written: str) -> None:
+def test_instance_is_reported_for_any_text_as_time(key: str, written: str) -> None:
     other: dict[str, Any] = {key: written}
-    assert the(aws.health(FIRST_INSTANCE, **other)).instance == FIRST_INSTANCE
+    assert only_event(aws.health(FIRST_INSTANCE, **other)).instance == FIRST_INSTANCE

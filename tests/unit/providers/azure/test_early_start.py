@@ -1,4 +1,4 @@
-"""Azure is asked to begin early once every machine of an event is empty: never before, and whoever dies meanwhile."""
+"""Azure events are approved once every machine of the event is empty, never before, also after agent crashes."""
 
 import asyncio
 from contextlib import AbstractAsyncContextManager
@@ -19,14 +19,14 @@ EMPTIED, EARLY = NoticeCondition.EMPTIED, NoticeCondition.EARLY_START
 
 
 async def make_due(world: AzureWorld, *machines: str) -> str:
-    """Return an event that is due, and of which all agents have told."""
+    """Return an event that is due, and that all agents have reported."""
     event = world.cloud.schedule(machines, "Reboot", start=world.clock.now() + 14 * MINUTE)
     for machine in machines:
         await world.wait_for_phase(f"n{machine[-1]}", event, NoticePhase.DUE)
     return event
 
 
-async def test_azure_is_told_once_the_node_is_empty(clock: Clock) -> None:
+async def test_azure_event_is_approved_once_the_node_is_empty(clock: Clock) -> None:
     async with an_azure_world(clock, "n1") as world:
         world.start("n1")
         event = await make_due(world, N1)
@@ -43,15 +43,15 @@ async def test_azure_is_told_once_the_node_is_empty(clock: Clock) -> None:
             "Accepted",
             "n1 is empty: azure was asked to begin early, and agreed",
         )
-        told = [entry.message for entry in (await world.notice("n1", event)).status.history]
-        assert told.index("n1 is empty: azure was asked to begin early, and agreed") < told.index(
+        history = [entry.message for entry in (await world.notice("n1", event)).status.history]
+        assert history.index("n1 is empty: azure was asked to begin early, and agreed") < history.index(
             "Active: it has begun"
         )
         world.cloud.remove_event(event)
         await world.wait_for_phase("n1", event, NoticePhase.COMPLETED)
 
 
-async def test_never_means_never(clock: Clock) -> None:
+async def test_azure_event_is_not_approved_if_early_start_is_never(clock: Clock) -> None:
     async with an_azure_world(clock, "n1", starts_early=False) as world:
         world.start("n1")
         event = await make_due(world, N1)
@@ -65,7 +65,7 @@ async def test_never_means_never(clock: Clock) -> None:
         assert not world.cloud.approvals
 
 
-async def test_all_machines_of_an_event_have_to_be_empty(clock: Clock) -> None:
+async def test_azure_event_is_approved_once_all_its_machines_are_empty(clock: Clock) -> None:
     async with an_azure_world(clock, "n1", "n2") as world:
         world.start("n1", "n2")
         event = await make_due(world, N1, N2)
@@ -79,7 +79,7 @@ async def test_all_machines_of_an_event_have_to_be_empty(clock: Clock) -> None:
         assert {item for _, item in world.cloud.approvals} == {event}
 
 
-async def test_the_first_looks_again_if_the_agent_of_the_last_is_down(clock: Clock) -> None:
+async def test_another_agent_approves_if_the_agent_of_the_last_machine_is_down(clock: Clock) -> None:
     async with an_azure_world(clock, "n1", "n2") as world:
         world.start("n1", "n2")
         event = await make_due(world, N1, N2)
@@ -91,7 +91,7 @@ async def test_the_first_looks_again_if_the_agent_of_the_last_is_down(clock: Clo
         assert world.cloud.approvals == [(N1, event)]
 
 
-async def test_a_machine_that_nobody_knows_keeps_an_event_from_beginning_early(clock: Clock) -> None:
+async def test_event_with_an_unknown_machine_is_not_approved(clock: Clock) -> None:
     async with an_azure_world(clock, "n1", "n2") as world:
         world.start("n1")
         event = world.cloud.schedule([N1, N2], "Reboot", start=clock.now() + 10 * MINUTE)
@@ -99,10 +99,10 @@ async def test_a_machine_that_nobody_knows_keeps_an_event_from_beginning_early(c
         await world.mark_drained("n1")
         await clock.sleep(9 * MINUTE)
         assert not world.cloud.approvals
-        await world.wait_for_phase("n1", event, NoticePhase.ACTIVE, within=2 * MINUTE)  # at its time, as without us
+        await world.wait_for_phase("n1", event, NoticePhase.ACTIVE, within=2 * MINUTE)  # at its scheduled time
 
 
-async def test_a_node_that_a_person_keeps_out_of_service_is_left_to_them(clock: Clock) -> None:
+async def test_event_is_not_approved_for_a_node_cordoned_by_a_node_maintenance(clock: Clock) -> None:
     async with an_azure_world(clock, "n1") as world:
         world.start("n1")
         await make_due(world, N1)
@@ -111,7 +111,7 @@ async def test_a_node_that_a_person_keeps_out_of_service_is_left_to_them(clock: 
         assert not world.cloud.approvals
 
 
-async def test_a_node_that_is_empty_before_it_is_due_waits(clock: Clock) -> None:
+async def test_event_of_an_empty_node_is_approved_only_once_it_is_due(clock: Clock) -> None:
     async with an_azure_world(clock, "n1") as world:
         world.start("n1")
         event = world.cloud.schedule([N1], "Reboot", start=clock.now() + HOUR)
@@ -123,7 +123,7 @@ async def test_a_node_that_is_empty_before_it_is_due_waits(clock: Clock) -> None
         assert world.cloud.approvals == [(N1, event)]
 
 
-async def test_leave_is_taken_back_when_the_node_is_used_again(clock: Clock) -> None:
+async def test_emptied_condition_is_cleared_when_the_node_is_uncordoned(clock: Clock) -> None:
     async with an_azure_world(clock, "n1", "n2") as world:
         world.start("n1", "n2")
         event = await make_due(world, N1, N2)
@@ -139,7 +139,7 @@ async def test_leave_is_taken_back_when_the_node_is_used_again(clock: Clock) -> 
         assert not world.cloud.approvals
 
 
-async def test_a_refusal_is_believed_and_told(clock: Clock) -> None:
+async def test_refused_approval_is_not_retried_and_is_reported(clock: Clock) -> None:
     async with an_azure_world(clock, "n1") as world:
         world.start("n1")
         world.cloud.faults.fail("Approve", status=400, message="not now", times=None)
@@ -154,7 +154,7 @@ async def test_a_refusal_is_believed_and_told(clock: Clock) -> None:
         await world.wait_for_phase("n1", event, NoticePhase.CANCELLED, within=20 * SECOND)
 
 
-async def test_an_event_that_is_gone_before_azure_is_told_was_not_begun_by_us(clock: Clock) -> None:
+async def test_early_start_of_a_removed_event_is_refused(clock: Clock) -> None:
     async with an_azure_world(clock, "n1") as world:
         world.start("n1")
         event = await make_due(world, N1)
@@ -167,7 +167,7 @@ async def test_an_event_that_is_gone_before_azure_is_told_was_not_begun_by_us(cl
             await starter.start_early(notice)
 
 
-async def test_azure_is_told_again_no_sooner_than_it_says(clock: Clock) -> None:
+async def test_approval_is_retried_after_retry_after(clock: Clock) -> None:
     async with an_azure_world(clock, "n1") as world:
         world.start("n1")
         world.cloud.faults.fail("Approve", status=429, times=1, retry_after=2 * MINUTE)
@@ -179,7 +179,7 @@ async def test_azure_is_told_again_no_sooner_than_it_says(clock: Clock) -> None:
 
 
 @pytest.mark.parametrize("after", [False, True])
-async def test_no_answer_is_asked_for_again(clock: Clock, *, after: bool) -> None:
+async def test_approval_without_a_response_is_retried(clock: Clock, *, after: bool) -> None:
     async with an_azure_world(clock, "n1") as world:
         world.start("n1")
         world.cloud.faults.fail("Approve", status=0, times=2, after=after)
@@ -190,7 +190,7 @@ async def test_no_answer_is_asked_for_again(clock: Clock, *, after: bool) -> Non
         assert (await world.condition_of("n1", event, EARLY))[:2] == ("True", "Accepted")
 
 
-async def test_what_ended_at_once_after_we_asked_for_it_was_not_called_off(clock: Clock) -> None:
+async def test_event_removed_right_after_its_approval_is_completed(clock: Clock) -> None:
     async with an_azure_world(clock, "n1") as world:
         world.start("n1")
         event = await make_due(world, N1)
@@ -210,12 +210,12 @@ async def test_what_ended_at_once_after_we_asked_for_it_was_not_called_off(clock
 
 
 @pytest.mark.parametrize("step", range(1, 9))
-async def test_an_agent_may_die_at_any_moment(clock: Clock, step: int) -> None:
-    """Before and after each write, and each approval; another one comes, and all is as if nothing had happened."""
+async def test_early_start_succeeds_after_an_agent_crash_at_any_step(clock: Clock, step: int) -> None:
+    """Before and after each write and approval: a new agent starts, and the result is as without a crash."""
     async with an_azure_world(clock, "n1") as world:
-        doomed = _CrashPlan(world, step)
-        world.cloud.faults.on_call = doomed.hear
-        world.start("n1", transport=_CrashingTransport(world.cluster.api_server.transport(), doomed))
+        crash_plan = _CrashPlan(world, step)
+        world.cloud.faults.on_call = crash_plan.count_call
+        world.start("n1", transport=_CrashingTransport(world.cluster.api_server.transport(), crash_plan))
         event = world.cloud.schedule([N1], "Reboot", start=clock.now() + 14 * MINUTE)
         await world.wait_for_phase("n1", event, NoticePhase.DUE, within=30 * SECOND)
         await world.mark_drained("n1")
@@ -227,19 +227,19 @@ async def test_an_agent_may_die_at_any_moment(clock: Clock, step: int) -> None:
         world.cloud.remove_event(event)
         await world.wait_for_phase("n1", event, NoticePhase.COMPLETED, within=20 * SECOND)
         assert len(await world.notices()) == 1
-        assert doomed.has_died
+        assert crash_plan.has_died
 
 
 class _CrashPlan:
-    """Has an agent die at a step, and another begin soon after."""
+    """Kills the agent at a step, and starts another soon after."""
 
     def __init__(self, world: AzureWorld, step: int) -> None:
         self.has_died = False
         self._world = world
         self._left = step
 
-    async def hear(self, operation: str, after: bool) -> None:  # noqa: FBT001 - as faults call it
-        """Hear of a call of Azure."""
+    async def count_call(self, operation: str, after: bool) -> None:  # noqa: FBT001 - as faults call it
+        """Count a call of Azure."""
         if operation == "Approve":
             await self.step(f"{operation} {after}")
 
@@ -249,16 +249,16 @@ class _CrashPlan:
         if self._left == 0:
             self.has_died = True
             self._world.kill("n1")
-            self._world.tasks.create_task(self._revive())
+            self._world.tasks.create_task(self._restart_later())
             await asyncio.Event().wait()
 
-    async def _revive(self) -> None:
+    async def _restart_later(self) -> None:
         await self._world.clock.sleep(3 * SECOND)
         self._world.start("n1")
 
 
 class _CrashingTransport:
-    """A transport whose agent dies before or after a write."""
+    """A transport that counts steps before and after each write, so that its agent can be killed there."""
 
     def __init__(self, transport: Transport, doomed: _CrashPlan) -> None:
         self.server = transport.server

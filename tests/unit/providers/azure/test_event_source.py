@@ -1,4 +1,4 @@
-"""The life of a maintenance that Azure announces: what its notice says, whatever fails meanwhile."""
+"""Notices of Azure scheduled events through their phases, despite failures."""
 
 from datetime import timedelta
 from typing import Any
@@ -15,7 +15,7 @@ from support.expectations.eventually import eventually
 N1, N2 = vm_name("n1"), vm_name("n2")
 
 
-async def test_a_maintenance_is_planned_begins_and_ends(clock: Clock) -> None:
+async def test_azure_event_goes_through_all_phases_of_its_notice(clock: Clock) -> None:
     async with an_azure_world(clock, "n1") as world:
         world.start("n1")
         start = clock.now().replace(microsecond=0) + HOUR
@@ -34,7 +34,7 @@ async def test_a_maintenance_is_planned_begins_and_ends(clock: Clock) -> None:
         assert world.agents["n1"].is_up
 
 
-async def test_a_moved_maintenance_moves(clock: Clock) -> None:
+async def test_rescheduled_event_changes_start_and_deadline_of_its_notice(clock: Clock) -> None:
     async with an_azure_world(clock, "n1") as world:
         world.start("n1")
         start = clock.now().replace(microsecond=0) + HOUR
@@ -47,8 +47,8 @@ async def test_a_moved_maintenance_moves(clock: Clock) -> None:
         assert any("moved" in entry.message for entry in notice.status.history)
 
 
-async def test_what_begins_before_its_time_is_active_and_ends(clock: Clock) -> None:
-    """Somebody else may have told Azure to begin, such as the agent of another machine of the event."""
+async def test_event_started_early_is_active_and_completes(clock: Clock) -> None:
+    """Another client may have approved the event, such as the agent of another of its machines."""
     async with an_azure_world(clock, "n1") as world:
         world.start("n1")
         event = world.cloud.schedule([N1], "Reboot", start=clock.now() + DAY)
@@ -60,7 +60,7 @@ async def test_what_begins_before_its_time_is_active_and_ends(clock: Clock) -> N
         assert notice.spec.stage == NoticeStage.ENDED
 
 
-async def test_what_disappears_before_its_time_was_called_off(clock: Clock) -> None:
+async def test_event_removed_before_its_start_is_cancelled(clock: Clock) -> None:
     async with an_azure_world(clock, "n1") as world:
         world.start("n1")
         event = world.cloud.schedule([N1], "Reboot", start=clock.now() + HOUR)
@@ -69,8 +69,8 @@ async def test_what_disappears_before_its_time_was_called_off(clock: Clock) -> N
         await world.wait_for_phase("n1", event, NoticePhase.CANCELLED)
 
 
-async def test_what_began_and_ended_while_the_agent_was_down_has_taken_place(clock: Clock) -> None:
-    """A machine that is restarted sees neither the beginning nor the end of its own restart."""
+async def test_event_during_agent_downtime_is_completed(clock: Clock) -> None:
+    """The agent of a restarted machine observes neither the start nor the end of the restart."""
     async with an_azure_world(clock, "n1") as world:
         world.start("n1")
         event = world.cloud.schedule([N1], "Reboot", start=clock.now() + 20 * MINUTE)
@@ -82,7 +82,7 @@ async def test_what_began_and_ended_while_the_agent_was_down_has_taken_place(clo
         await world.wait_for_phase("n1", event, NoticePhase.COMPLETED)
 
 
-async def test_a_failed_host_is_told_though_it_was_never_announced(clock: Clock) -> None:
+async def test_host_failure_is_reported_without_an_announcement(clock: Clock) -> None:
     async with an_azure_world(clock, "n1") as world:
         world.start("n1")
         event = world.cloud.fail_host(N1)
@@ -93,7 +93,7 @@ async def test_a_failed_host_is_told_though_it_was_never_announced(clock: Clock)
         await world.wait_for_phase("n1", event, NoticePhase.COMPLETED)
 
 
-async def test_events_of_others_are_not_ours(clock: Clock) -> None:
+async def test_events_of_other_machines_are_ignored(clock: Clock) -> None:
     async with an_azure_world(clock, "n1", "n2") as world:
         world.start("n1")
         event = world.cloud.schedule([N2], "Reboot", start=clock.now() + HOUR)
@@ -118,7 +118,7 @@ async def test_two_machines_of_one_event_have_a_notice_each(clock: Clock) -> Non
 
 
 @pytest.mark.parametrize(
-    ("kind", "told"),
+    ("kind", "expected"),
     [
         ("Freeze", MaintenanceKind.FREEZE),
         ("Redeploy", MaintenanceKind.REBOOT),
@@ -127,16 +127,18 @@ async def test_two_machines_of_one_event_have_a_notice_each(clock: Clock) -> Non
         ("Melt", MaintenanceKind.UNKNOWN),
     ],
 )
-async def test_each_type_has_its_kind(clock: Clock, kind: str, told: MaintenanceKind) -> None:
+async def test_each_azure_event_type_has_its_maintenance_kind(
+    clock: Clock, kind: str, expected: MaintenanceKind
+) -> None:
     async with an_azure_world(clock, "n1") as world:
         world.start("n1")
         event = world.cloud.schedule([N1], kind, start=clock.now() + 30 * SECOND)
         notice = await world.wait_for_phase("n1", event, NoticePhase.DUE)
-        assert notice.spec.kind == told
-        assert notice.spec.reason == ("Platform" if kind == told else kind)
+        assert notice.spec.kind == expected
+        assert notice.spec.reason == ("Platform" if kind == expected else kind)
 
 
-async def test_a_quiet_document_is_not_written_again(clock: Clock) -> None:
+async def test_unchanged_document_does_not_write_the_notice_again(clock: Clock) -> None:
     async with an_azure_world(clock, "n1") as world:
         world.start("n1")
         event = world.cloud.schedule([N1], "Reboot", start=clock.now() + DAY)
@@ -149,7 +151,7 @@ async def test_a_quiet_document_is_not_written_again(clock: Clock) -> None:
         assert 50 <= world.cloud.faults.calls.count("GetEvents") <= 61
 
 
-async def test_with_nothing_planned_it_asks_seldom_and_sees_a_preemption_in_time(clock: Clock) -> None:
+async def test_idle_agent_polls_rarely_and_detects_a_preemption_in_time(clock: Clock) -> None:
     async with an_azure_world(clock, "n1") as world:
         world.start("n1")
         await clock.sleep(MINUTE)
@@ -158,7 +160,7 @@ async def test_with_nothing_planned_it_asks_seldom_and_sees_a_preemption_in_time
         await world.wait_for_phase("n1", event, NoticePhase.DUE, within=6 * SECOND)
 
 
-async def test_the_first_call_may_take_two_minutes(clock: Clock) -> None:
+async def test_first_metadata_call_may_take_two_minutes(clock: Clock) -> None:
     async with an_azure_world(clock, "n1", warm_up=2 * MINUTE) as world:
         world.start("n1")
         event = world.cloud.schedule([N1], "Reboot", start=clock.now() + HOUR)
@@ -169,7 +171,7 @@ async def test_the_first_call_may_take_two_minutes(clock: Clock) -> None:
 
 
 @pytest.mark.parametrize("status", [0, 404, 429, 500, 503])
-async def test_an_error_never_says_that_something_is_gone(clock: Clock, status: int) -> None:
+async def test_metadata_error_ends_no_notice_and_is_reported(clock: Clock, status: int) -> None:
     async with an_azure_world(clock, "n1") as world:
         world.start("n1")
         event = world.cloud.schedule([N1], "Reboot", start=clock.now() + DAY)
@@ -187,20 +189,20 @@ async def test_an_error_never_says_that_something_is_gone(clock: Clock, status: 
         assert not world.agents["n1"].problems()
 
 
-async def test_one_document_without_it_is_not_believed(clock: Clock) -> None:
+async def test_event_missing_from_one_document_only_is_kept(clock: Clock) -> None:
     async with an_azure_world(clock, "n1") as world:
         world.start("n1")
         event = world.cloud.schedule([N1], "Reboot", start=clock.now() + DAY)
         await world.wait_for_phase("n1", event, NoticePhase.PLANNED)
-        kept = world.cloud.events[event]
+        event_data = world.cloud.events[event]
         world.cloud.remove_event(event)
         await clock.sleep(3 * SECOND)
-        world.cloud.events[event] = kept
+        world.cloud.events[event] = event_data
         await clock.sleep(MINUTE)
         assert await world.phase_of("n1", event) == NoticePhase.PLANNED
 
 
-async def test_a_call_that_hangs_is_given_up(clock: Clock) -> None:
+async def test_hanging_metadata_call_times_out(clock: Clock) -> None:
     async with an_azure_world(clock, "n1") as world:
         world.start("n1")
         await clock.sleep(10 * SECOND)
@@ -209,7 +211,7 @@ async def test_a_call_that_hangs_is_given_up(clock: Clock) -> None:
         await world.wait_for_phase("n1", event, NoticePhase.PLANNED, within=30 * SECOND)
 
 
-async def test_without_an_operator_notices_are_written_and_without_an_agent_they_stay(clock: Clock) -> None:
+async def test_agent_writes_notices_without_an_operator_and_they_stay_without_an_agent(clock: Clock) -> None:
     async with an_azure_world(clock, "n1") as world:
         world.kill_operator()
         world.start("n1")
@@ -226,8 +228,8 @@ async def _stage(world: AzureWorld, event: str) -> str:
     return (await world.notice("n1", event)).spec.stage
 
 
-async def test_what_a_machine_took_along_is_ended_by_the_operator(clock: Clock) -> None:
-    """A machine that is terminated takes its agent along, which can say nothing any more."""
+async def test_operator_completes_the_notice_of_a_deleted_node(clock: Clock) -> None:
+    """The agent of a terminated machine is terminated with it and reports nothing any more."""
     async with an_azure_world(clock, "n1") as world:
         world.start("n1")
         event = world.cloud.schedule([N1], "Terminate", start=clock.now() + 5 * MINUTE)
@@ -239,7 +241,7 @@ async def test_what_a_machine_took_along_is_ended_by_the_operator(clock: Clock) 
         await world.wait_for_phase("n1", event, NoticePhase.COMPLETED, within=2 * MINUTE)
 
 
-async def test_what_lies_ahead_of_a_node_that_is_gone_is_kept_until_its_time_is_over(clock: Clock) -> None:
+async def test_scheduled_notice_of_a_deleted_node_is_kept_until_its_end(clock: Clock) -> None:
     async with an_azure_world(clock, "n1") as world:
         world.start("n1")
         event = world.cloud.schedule([N1], "Reboot", start=clock.now() + DAY)
@@ -252,17 +254,17 @@ async def test_what_lies_ahead_of_a_node_that_is_gone_is_kept_until_its_time_is_
 
 
 @pytest.mark.parametrize("body", [b'{"compute": {"name": "\xff"}}', b"[" * 100_000, b'{"compute": 7}', b"null"])
-async def test_an_answer_of_any_bytes_does_not_end_an_agent(
+async def test_malformed_metadata_response_does_not_stop_the_agent(
     clock: Clock, monkeypatch: pytest.MonkeyPatch, body: bytes
 ) -> None:
     async with an_azure_world(clock, "n1") as world:
         answers = [body] * 3
-        asked = world.cloud.handle
+        handle = world.cloud.handle
 
         async def garbage(machine: str, method: str, target: str, **more: Any) -> FetchedResponse:
             if target.startswith("/metadata/instance") and answers:
                 return FetchedResponse(200, {}, answers.pop())
-            return await asked(machine, method, target, **more)
+            return await handle(machine, method, target, **more)
 
         monkeypatch.setattr(world.cloud, "handle", garbage)
         world.start("n1")
@@ -273,7 +275,7 @@ async def test_an_answer_of_any_bytes_does_not_end_an_agent(
 
 
 @pytest.mark.parametrize("time", ["2026-05-14T09:30:00Z", "Thu, 31 Feb 2026 09:30:00 GMT", "soon", 1234])
-async def test_an_event_whose_time_cannot_be_read_may_begin_at_any_moment(
+async def test_event_with_an_unreadable_time_has_no_start_and_is_due(
     clock: Clock, monkeypatch: pytest.MonkeyPatch, time: object
 ) -> None:
     async with an_azure_world(clock, "n1") as world:
@@ -289,7 +291,7 @@ async def test_an_event_whose_time_cannot_be_read_may_begin_at_any_moment(
         await world.wait_for_phase("n1", event, NoticePhase.COMPLETED, within=MINUTE)
 
 
-async def test_nobody_is_told_to_be_silent_for_long(clock: Clock) -> None:
+async def test_long_retry_after_is_capped(clock: Clock) -> None:
     async with an_azure_world(clock, "n1") as world:
         world.start("n1")
         await clock.sleep(10 * SECOND)

@@ -1,4 +1,4 @@
-"""What documents of Scheduled Events mean, also when they are odd."""
+"""Parsing documents of Azure Scheduled Events, also malformed ones."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -58,7 +58,7 @@ def notice(**spec: Any) -> MaintenanceNotice:
     return MaintenanceNotice(metadata=ObjectMeta(name="azure-x"), spec=MaintenanceNoticeSpec(**known))
 
 
-def test_the_example_of_azure_is_understood() -> None:
+def test_documented_example_of_azure_is_parsed() -> None:
     found = parse_scheduled_events(document(EVENT))
     report = report_of(found.events[0], machine=MACHINE, node="n1", at=NOW)
     assert (found.incarnation, found.unreadable) == (7, ())
@@ -70,7 +70,7 @@ def test_the_example_of_azure_is_understood() -> None:
 
 
 @pytest.mark.parametrize("api", ["2017-08-01", "2019-01-01"])
-def test_older_versions_say_less(api: str) -> None:
+def test_documents_of_older_api_versions_are_parsed(api: str) -> None:
     del api
     old = {key: EVENT[key] for key in ("EventId", "EventType", "Resources", "EventStatus", "NotBefore")}
     report = report_of(parse_scheduled_events(document(old)).events[0], machine=MACHINE, node="n1", at=NOW)
@@ -89,7 +89,7 @@ def test_older_versions_say_less(api: str) -> None:
         {**EVENT, "Resources": MACHINE},
     ],
 )
-def test_an_event_that_makes_no_sense_is_put_aside_and_nothing_is_concluded_from_what_is_missing(odd: Any) -> None:
+def test_malformed_event_is_quarantined_and_no_missing_notice_is_ended(odd: Any) -> None:
     found = parse_scheduled_events(document(odd, {**EVENT, "EventId": "other"}))
     assert [event.event_id for event in found.events] == ["other"]
     assert len(found.unreadable) == 1
@@ -101,12 +101,12 @@ def test_an_event_that_makes_no_sense_is_put_aside_and_nothing_is_concluded_from
 
 
 @pytest.mark.parametrize("body", [b"", b"<html>", b"[]", b"{}", b'{"Events": 7}', b"\xff"])
-def test_what_is_no_document_is_refused(body: bytes) -> None:
+def test_malformed_document_is_rejected(body: bytes) -> None:
     with pytest.raises(UnreadableScheduledEvent):
         parse_scheduled_events(body)
 
 
-def test_names_of_machines_and_events_are_the_same_in_any_case() -> None:
+def test_machine_names_and_event_ids_are_case_insensitive() -> None:
     found = parse_scheduled_events(
         document({**EVENT, "Resources": [MACHINE.upper()], "EventId": EVENT["EventId"].upper()})
     )
@@ -115,7 +115,7 @@ def test_names_of_machines_and_events_are_the_same_in_any_case() -> None:
     assert missing_notices(found, [notice(stage="Scheduled")]) == []
 
 
-def test_an_event_that_shrank_is_over_for_who_is_not_in_it_any_more() -> None:
+def test_notice_ends_for_a_machine_removed_from_its_event() -> None:
     found = parse_scheduled_events(document({**EVENT, "Resources": ["another"]}))
     assert len(missing_notices(found, [notice(stage="Scheduled")])) == 1
 
@@ -131,17 +131,17 @@ def test_an_event_that_shrank_is_over_for_who_is_not_in_it_any_more() -> None:
         ({"stage": "Started", "start": START}, None, NoticeStage.ENDED),
     ],
 )
-def test_what_is_shown_no_more_ended_or_was_called_off(
+def test_missing_event_has_ended_or_is_cancelled(
     known: dict[str, Any], early: EarlyStartAnswer | None, stage: NoticeStage
 ) -> None:
-    told = {} if early is None else EarlyStart(start=START, answer=early).metadata_patch["annotations"]
+    annotations = {} if early is None else EarlyStart(start=START, answer=early).metadata_patch["annotations"]
     found = notice(**known)
-    metadata = msgspec.structs.replace(found.metadata, annotations=told)
+    metadata = msgspec.structs.replace(found.metadata, annotations=annotations)
     assert end_report(msgspec.structs.replace(found, metadata=metadata), at=NOW).stage == stage
 
 
-def test_what_is_only_for_people_may_be_missing() -> None:
-    """An event that restarts the machine is not lost because nobody has described it."""
+def test_descriptive_fields_of_an_event_may_be_missing() -> None:
+    """An event that restarts the machine is not lost because it has no description."""
     found = parse_scheduled_events(document({**EVENT, "Description": None, "EventSource": None, "NotBefore": None}))
     assert not found.unreadable
     plan = report_of(found.events[0], machine=MACHINE, node="n1", at=NOW).plan
@@ -149,62 +149,62 @@ def test_what_is_only_for_people_may_be_missing() -> None:
     assert (plan.kind, plan.reason, plan.description, plan.start) == (MaintenanceKind.REBOOT, "", "", None)
 
 
-def test_no_depth_and_no_bytes_break_the_reader() -> None:
+def test_deep_nesting_and_invalid_utf8_are_handled() -> None:
     with pytest.raises(UnreadableScheduledEvent, match="expected a document of scheduled events"):
         parse_scheduled_events(b'{"Events": ' + b"[" * 100_000)
     assert parse_scheduled_events(b'{"Events": [{"EventId": "\xff"}]}').unreadable
 
 
-def test_a_beginning_keeps_what_was_planned_and_says_by_when_it_is_over() -> None:
+def test_started_event_keeps_its_plan_and_sets_the_end() -> None:
     planned = merge_report(
         MaintenanceNoticeSpec(),
         report_of(parse_scheduled_events(document(EVENT)).events[0], machine=MACHINE, node="n1", at=NOW),
     )
-    begun = parse_scheduled_events(
+    started = parse_scheduled_events(
         document({**EVENT, "EventStatus": "Started", "NotBefore": "", "DurationInSeconds": 9})
     ).events[0]
     known = MaintenanceNotice(spec=planned)
     later = START + timedelta(seconds=4)
-    on_time = merge_report(planned, report_of(begun, machine=MACHINE, node="n1", at=later, existing=known))
+    on_time = merge_report(planned, report_of(started, machine=MACHINE, node="n1", at=later, existing=known))
     assert (on_time.start, on_time.end, on_time.stage) == (START, later + timedelta(seconds=9), NoticeStage.STARTED)
-    early = merge_report(planned, report_of(begun, machine=MACHINE, node="n1", at=NOW, existing=known))
+    early = merge_report(planned, report_of(started, machine=MACHINE, node="n1", at=NOW, existing=known))
     assert (early.start, early.end, early.stage) == (
         START,
         None,
         NoticeStage.STARTED,
     )  # an end before its start is refused
-    again = report_of(begun, machine=MACHINE, node="n1", at=later, existing=MaintenanceNotice(spec=on_time))
+    again = report_of(started, machine=MACHINE, node="n1", at=later, existing=MaintenanceNotice(spec=on_time))
     assert again.plan is None
 
 
 @given(st.datetimes(min_value=datetime(1970, 1, 1), max_value=datetime(2200, 1, 1)))  # noqa: DTZ001 - made aware below
-def test_times_are_read_as_they_are_written(at: datetime) -> None:
+def test_formatted_times_parse_to_the_same_instant(at: datetime) -> None:
     aware = at.replace(microsecond=0, tzinfo=UTC)
     assert parse_instant(format_rfc1123(aware)) == aware
 
 
 @given(st.binary() | st.text().map(str.encode))
-def test_no_document_breaks_the_reader(body: bytes) -> None:
+def test_any_document_is_parsed_or_rejected(body: bytes) -> None:
     try:
         parse_scheduled_events(body)
     except UnreadableScheduledEvent:
         return
 
 
-def test_a_duration_that_nobody_can_mean_is_none() -> None:
-    begun = {**EVENT, "EventStatus": "Started", "NotBefore": "", "DurationInSeconds": 10**30}
-    plan = report_of(parse_scheduled_events(document(begun)).events[0], machine=MACHINE, node="n1", at=NOW).plan
+def test_absurd_duration_is_ignored() -> None:
+    started = {**EVENT, "EventStatus": "Started", "NotBefore": "", "DurationInSeconds": 10**30}
+    plan = report_of(parse_scheduled_events(document(started)).events[0], machine=MACHINE, node="n1", at=NOW).plan
     assert plan is not None
     assert plan.end is None
 
 
 @given(st.dictionaries(st.sampled_from(list(EVENT)), st.none() | st.integers() | st.text() | st.lists(st.text())))
-def test_no_event_breaks_the_reader(changes: dict[str, Any]) -> None:
+def test_any_event_fields_are_handled(changes: dict[str, Any]) -> None:
     for event in parse_scheduled_events(document({**EVENT, **changes})).events:
         report_of(event, machine=MACHINE, node="n1", at=NOW)
 
 
-def test_settings_have_defaults_and_are_read() -> None:
+def test_azure_settings_have_defaults_and_are_read() -> None:
     assert settings.read({}) == settings.AzureSettings()
     found = settings.read(
         {"HAULOUT_AZURE_START": "never", "HAULOUT_AZURE_VM": " vm ", "HAULOUT_AZURE_METADATA": "http://[::1]:80/a/"}
@@ -213,13 +213,13 @@ def test_settings_have_defaults_and_are_read() -> None:
 
 
 @pytest.mark.parametrize(
-    ("environ", "said"),
+    ("environ", "message"),
     [
         ({"HAULOUT_AZURE_START": "soon"}, "HAULOUT_AZURE_START: expected one of after-drain, never, found 'soon'"),
         ({"HAULOUT_AZURE_METADATA": "https://x"}, "HAULOUT_AZURE_METADATA: expected an address such as http"),
         ({"HAULOUT_AZURE_METADATA": "http://a b"}, "HAULOUT_AZURE_METADATA: expected an address"),
     ],
 )
-def test_settings_that_make_no_sense_are_named(environ: dict[str, str], said: str) -> None:
-    with pytest.raises(ConfigError, match=said):
+def test_invalid_azure_settings_are_rejected(environ: dict[str, str], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
         settings.read(environ)

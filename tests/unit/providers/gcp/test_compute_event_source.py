@@ -1,4 +1,4 @@
-"""What may go wrong with the Compute API, and what is made of it."""
+"""Failures of the Compute API and how they are handled."""
 
 from datetime import timedelta
 
@@ -30,7 +30,7 @@ DAY, HOUR, MINUTE, SECOND = timedelta(days=1), timedelta(hours=1), timedelta(min
 
 
 @pytest.mark.parametrize(
-    ("status", "code", "said"),
+    ("status", "code", "message"),
     [
         (401, "authError", "the token is not accepted"),
         (403, "forbidden", "the role of this account does not allow it"),
@@ -42,9 +42,7 @@ DAY, HOUR, MINUTE, SECOND = timedelta(days=1), timedelta(hours=1), timedelta(min
         (0, "", "told to fail"),
     ],
 )
-async def test_an_error_never_says_that_something_is_over_and_is_told(
-    clock: Clock, status: int, code: str, said: str
-) -> None:
+async def test_api_error_ends_no_notice_and_is_reported(clock: Clock, status: int, code: str, message: str) -> None:
     async with a_gcp_world(clock) as world:
         node = await world.join_node("n1")
         world.start()
@@ -59,14 +57,14 @@ async def test_an_error_never_says_that_something_is_over_and_is_told(
         assert (await world.only_notice()).spec.stage == NoticeStage.SCHEDULED
         (problem,) = world.problems()
         assert problem.startswith("gcp: Compute Engine does not answer, retrying: ")
-        assert said in problem
+        assert message in problem
         world.cloud.faults.remove(*rules)
         await world.wait_for_stage(NoticeStage.CANCELLED)
         await clock.sleep(MINUTE)
         assert world.problems() == []
 
 
-async def test_that_something_is_over_has_to_be_said_by_the_machine_itself(clock: Clock) -> None:
+async def test_notice_ends_only_after_the_instance_itself_is_read(clock: Clock) -> None:
     async with a_gcp_world(clock) as world:
         node = await world.join_node("n1")
         world.start()
@@ -80,7 +78,7 @@ async def test_that_something_is_over_has_to_be_said_by_the_machine_itself(clock
         await world.wait_for_stage(NoticeStage.CANCELLED)
 
 
-async def test_a_zone_that_does_not_answer_says_nothing_and_keeps_nobody_else_waiting(clock: Clock) -> None:
+async def test_unreachable_zone_ends_no_notice_and_does_not_delay_other_zones(clock: Clock) -> None:
     async with a_gcp_world(clock) as world:
         here, there = await world.join_node("n1"), await world.join_node("n2", zone="europe-west1-c")
         world.start()
@@ -98,7 +96,7 @@ async def test_a_zone_that_does_not_answer_says_nothing_and_keeps_nobody_else_wa
         assert [row[2] for row in await world.notice_summaries()] == [NoticeStage.CANCELLED] * 2
 
 
-async def test_a_list_of_many_pages_is_read_to_its_end_or_says_nothing(clock: Clock) -> None:
+async def test_incomplete_list_of_many_pages_ends_no_notice(clock: Clock) -> None:
     async with a_gcp_world(clock) as world:
         world.cloud.instances.page_size = 3
         nodes = [await world.join_node(f"n{number}") for number in range(8)]
@@ -120,7 +118,7 @@ async def test_a_list_of_many_pages_is_read_to_its_end_or_says_nothing(clock: Cl
         assert {row[2] for row in await world.notice_summaries()} == {NoticeStage.CANCELLED}
 
 
-async def test_machines_that_are_no_nodes_here_are_none_of_our_business(clock: Clock) -> None:
+async def test_instances_that_are_no_nodes_are_ignored(clock: Clock) -> None:
     async with a_gcp_world(clock) as world:
         await world.join_node("n1")
         world.cloud.launch("database")
@@ -132,7 +130,7 @@ async def test_machines_that_are_no_nodes_here_are_none_of_our_business(clock: C
         assert world.problems() == []
 
 
-async def test_only_projects_of_nodes_are_looked_into_unless_some_are_named(clock: Clock) -> None:
+async def test_only_projects_of_nodes_are_polled_unless_configured(clock: Clock) -> None:
     async with a_gcp_world(clock) as world:
         world.start()
         await clock.sleep(HOUR)
@@ -145,7 +143,7 @@ async def test_only_projects_of_nodes_are_looked_into_unless_some_are_named(cloc
         assert "The resource 'projects/somebody-elses' was not found" in problem
 
 
-async def test_a_machine_of_a_project_that_is_not_found_is_not_gone(clock: Clock) -> None:
+async def test_instance_is_not_deleted_if_its_project_is_not_found(clock: Clock) -> None:
     async with a_gcp_world(clock) as world:
         node = await world.join_node("n1")
         world.start()
@@ -157,7 +155,7 @@ async def test_a_machine_of_a_project_that_is_not_found_is_not_gone(clock: Clock
         assert (await world.only_notice()).spec.stage == NoticeStage.SCHEDULED
 
 
-async def test_a_machine_that_is_gone_ends_what_was_about_it(clock: Clock) -> None:
+async def test_deleted_instance_cancels_its_notice(clock: Clock) -> None:
     async with a_gcp_world(clock) as world:
         node = await world.join_node("n1")
         world.start()
@@ -168,7 +166,7 @@ async def test_a_machine_that_is_gone_ends_what_was_about_it(clock: Clock) -> No
         await world.wait_for_stage(NoticeStage.CANCELLED)
 
 
-async def test_what_an_agent_told_of_ends_with_its_machine(clock: Clock) -> None:
+async def test_notice_of_an_agent_ends_when_its_instance_is_deleted(clock: Clock) -> None:
     async with a_gcp_world(clock, agent_on="n1") as world:
         node = await world.join_node("n1", spot=True)
         world.start()
@@ -184,7 +182,7 @@ async def test_what_an_agent_told_of_ends_with_its_machine(clock: Clock) -> None
         await world.wait_for_stage(NoticeStage.ENDED)
 
 
-async def test_a_token_is_used_until_shortly_before_it_expires(clock: Clock) -> None:
+async def test_access_token_is_reused_until_shortly_before_it_expires(clock: Clock) -> None:
     async with a_gcp_world(clock) as world:
         await world.join_node("n1")
         world.start()
@@ -193,7 +191,7 @@ async def test_a_token_is_used_until_shortly_before_it_expires(clock: Clock) -> 
         assert world.problems() == []
 
 
-async def test_a_token_that_is_refused_is_replaced_at_once(clock: Clock) -> None:
+async def test_rejected_access_token_is_replaced_at_once(clock: Clock) -> None:
     async with a_gcp_world(clock) as world:
         node = await world.join_node("n1")
         world.start()
@@ -204,7 +202,7 @@ async def test_a_token_that_is_refused_is_replaced_at_once(clock: Clock) -> None
         assert world.problems() == []
 
 
-async def test_without_a_token_it_is_said_who_gives_none(clock: Clock) -> None:
+async def test_missing_access_token_is_reported_with_its_source(clock: Clock) -> None:
     async with a_gcp_world(clock) as world:
         await world.join_node("n1")
         world.cloud.faults.fail("MetadataToken", status=404, message="no service account", times=None)
@@ -214,7 +212,7 @@ async def test_without_a_token_it_is_said_who_gives_none(clock: Clock) -> None:
         assert "getting a Google access token: 404: the metadata server issued no token: no service account" in problem
 
 
-async def test_nonsense_in_a_list_hides_nothing_else(clock: Clock) -> None:
+async def test_malformed_instance_in_a_list_does_not_hide_others(clock: Clock) -> None:
     async with a_gcp_world(clock) as world:
         odd, node = await world.join_node("n1"), await world.join_node("n2")
         world.cloud.instances.by_name[odd].numeric_id = "none"
@@ -225,7 +223,7 @@ async def test_nonsense_in_a_list_hides_nothing_else(clock: Clock) -> None:
         assert "expected an instance with id, name and zone" in "".join(world.problems())
 
 
-async def test_zones_that_a_list_warns_of_or_calls_unreachable_are_missing_from_it(clock: Clock) -> None:
+async def test_unreachable_zones_of_a_list_are_reported_as_missing(clock: Clock) -> None:
     targets = []
 
     async def fetch(method: str, target: str, **_: object) -> FetchedResponse:
@@ -254,7 +252,7 @@ async def test_zones_that_a_list_warns_of_or_calls_unreachable_are_missing_from_
         FetchedResponse(429, {"retry-after": "9" * 30}, b"[" * 100_000),
     ],
 )
-async def test_an_answer_of_any_bytes_is_an_error_like_others(clock: Clock, answer: FetchedResponse) -> None:
+async def test_malformed_response_is_a_retryable_cloud_error(clock: Clock, answer: FetchedResponse) -> None:
     async def fetch(method: str, target: str, **_: object) -> FetchedResponse:
         del method
         return (

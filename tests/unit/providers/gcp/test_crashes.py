@@ -1,4 +1,4 @@
-"""A source is killed at each of its steps in turn, and the end is the same.
+"""The event source is killed at each of its steps in turn, and the final notices are the same.
 
 A step is a call of the Compute API, or a write of a notice, before and after it takes effect. The steps are those of
 one run that nothing disturbs. Each is tried in a run of its own.
@@ -16,11 +16,11 @@ from support.faults.crash_test import CRASH_SAMPLING
 
 MINUTE = timedelta(minutes=1)
 
-Story = Callable[[GcpWorld], Awaitable[None]]
+Scenario = Callable[[GcpWorld], Awaitable[None]]
 
 
 async def reschedule_and_finish(world: GcpWorld) -> None:
-    """Announce a maintenance that is moved and ends."""
+    """Schedule a maintenance that is rescheduled and ends."""
     node, start = await world.join_node("n1"), world.clock.now().replace(microsecond=0) + 10 * MINUTE
     world.start()
     world.cloud.schedule(node, start=start)
@@ -34,7 +34,7 @@ async def reschedule_and_finish(world: GcpWorld) -> None:
 
 
 async def cancel_and_plan_again(world: GcpWorld) -> None:
-    """Announce a maintenance that is cancelled, and later another, which begins early."""
+    """Schedule a maintenance that is cancelled, and later another, which starts early."""
     node, start = await world.join_node("n1"), world.clock.now().replace(microsecond=0) + 60 * MINUTE
     world.start()
     world.cloud.schedule(node, start=start)
@@ -50,7 +50,7 @@ async def cancel_and_plan_again(world: GcpWorld) -> None:
 
 
 async def migrate_and_preempt(world: GcpWorld) -> None:
-    """Have a machine move, and then taken back and run again."""
+    """Live-migrate a machine, then preempt it and start it again."""
     node = await world.join_node("n1", migrates=True)
     world.start()
     await world.clock.sleep(MINUTE)
@@ -64,19 +64,21 @@ async def migrate_and_preempt(world: GcpWorld) -> None:
     await world.clock.sleep(10 * MINUTE)
 
 
-def play(story: Story, agent_on: str, crash_at: int | None = None) -> tuple[list[tuple[str, str, str]], list[str]]:
-    """Return what a story comes to, and the steps on the way."""
+def run_scenario(
+    scenario: Scenario, agent_on: str, crash_at: int | None = None
+) -> tuple[list[tuple[str, str, str]], list[str]]:
+    """Return the final notices of a scenario, and its steps."""
 
     async def run() -> tuple[list[tuple[str, str, str]], list[str]]:
         async with a_gcp_world(VirtualClock(), agent_on=agent_on, crash_at=crash_at) as world:
-            await story(world)
+            await scenario(world)
             return await world.notice_summaries(), world.steps
 
     return run_virtual(run())
 
 
 @pytest.mark.parametrize(
-    ("story", "agent_on"),
+    ("scenario", "agent_on"),
     [
         (reschedule_and_finish, ""),
         (reschedule_and_finish, "n1"),
@@ -85,13 +87,13 @@ def play(story: Story, agent_on: str, crash_at: int | None = None) -> tuple[list
         (migrate_and_preempt, "n1"),
     ],
 )
-def test_wherever_a_source_is_killed_the_end_is_the_same(story: Story, agent_on: str) -> None:
-    expected, steps = play(story, agent_on)
-    # Looks that find nothing new are all the same: of each run of them the first is tried.
+def test_notices_are_the_same_after_a_crash_at_any_step(scenario: Scenario, agent_on: str) -> None:
+    expected, steps = run_scenario(scenario, agent_on)
+    # Polls that find nothing new are equivalent: of each series of them only the first is tested.
     tried = [number for number, step in enumerate(steps, 1) if "List" not in step or steps[number - 3] != step]
     wrong = {}
     for number in CRASH_SAMPLING.select(tried):
-        outcome, _ = play(story, agent_on, crash_at=number)
+        outcome, _ = run_scenario(scenario, agent_on, crash_at=number)
         if outcome != expected:
             wrong[f"{number}: {steps[number - 1]}"] = outcome
     assert wrong == {}

@@ -1,4 +1,4 @@
-"""Having a maintenance begin early, once its node is empty."""
+"""Starting a maintenance early, once its node is empty."""
 
 from datetime import timedelta
 
@@ -13,15 +13,15 @@ from support.clouds.gcp import GcpWorld, a_gcp_world
 DAY, HOUR, MINUTE, SECOND = timedelta(days=1), timedelta(hours=1), timedelta(minutes=1), timedelta(seconds=1)
 
 
-async def a_notice(world: GcpWorld, *, can_begin_early: bool = True) -> MaintenanceNotice:
+async def a_notice(world: GcpWorld, *, can_start_early: bool = True) -> MaintenanceNotice:
     node = await world.join_node("n1")
-    world.cloud.schedule(node, start=world.clock.now() + DAY, can_start_early=can_begin_early)
+    world.cloud.schedule(node, start=world.clock.now() + DAY, can_start_early=can_start_early)
     world.start()
     await world.wait_for_stage(NoticeStage.SCHEDULED, phase=NoticePhase.PLANNED)
     return await world.only_notice()
 
 
-async def test_a_maintenance_begins_when_google_is_told_to_and_is_seen_soon(clock: Clock) -> None:
+async def test_early_start_request_starts_the_maintenance_and_is_detected_soon(clock: Clock) -> None:
     async with a_gcp_world(clock) as world:
         await world.start_early(await a_notice(world))
         await world.wait_for_stage(NoticeStage.STARTED, phase=NoticePhase.ACTIVE, within=MINUTE)
@@ -30,7 +30,7 @@ async def test_a_maintenance_begins_when_google_is_told_to_and_is_seen_soon(cloc
         await world.wait_for_stage(NoticeStage.ENDED, phase=NoticePhase.COMPLETED)
 
 
-async def test_telling_it_twice_is_harmless(clock: Clock) -> None:
+async def test_repeated_early_start_is_idempotent(clock: Clock) -> None:
     async with a_gcp_world(clock) as world:
         notice = await a_notice(world)
         await world.start_early(notice)
@@ -39,7 +39,7 @@ async def test_telling_it_twice_is_harmless(clock: Clock) -> None:
 
 
 @pytest.mark.parametrize("operation", ["PerformMaintenance", "WaitOperation"])
-async def test_an_answer_that_was_lost_is_asked_for_again_and_it_begins_once(clock: Clock, operation: str) -> None:
+async def test_early_start_is_retried_after_a_lost_response_and_performed_once(clock: Clock, operation: str) -> None:
     async with a_gcp_world(clock) as world:
         notice = await a_notice(world)
         world.cloud.faults.fail(operation, status=0, after=True)
@@ -47,7 +47,7 @@ async def test_an_answer_that_was_lost_is_asked_for_again_and_it_begins_once(clo
         assert world.cloud.operations.performed == ["n1"]
 
 
-async def test_what_goes_on_for_long_has_been_agreed_to(clock: Clock) -> None:
+async def test_long_running_operation_counts_as_agreed(clock: Clock) -> None:
     async with a_gcp_world(clock) as world:
         notice = await a_notice(world)
         world.cloud.faults.hang("WaitOperation")
@@ -56,9 +56,9 @@ async def test_what_goes_on_for_long_has_been_agreed_to(clock: Clock) -> None:
         assert clock.now() - before < 2 * MINUTE
 
 
-async def test_what_google_does_not_let_begin_early_is_said_without_asking_for_it(clock: Clock) -> None:
+async def test_early_start_not_allowed_by_google_is_refused_without_a_call(clock: Clock) -> None:
     async with a_gcp_world(clock) as world:
-        notice = await a_notice(world, can_begin_early=False)
+        notice = await a_notice(world, can_start_early=False)
         with pytest.raises(RescheduleRefused, match="Google does not let it begin early"):
             await world.start_early(notice)
         world.cloud.cancel_maintenance("n1")
@@ -73,7 +73,7 @@ async def test_what_google_does_not_let_begin_early_is_said_without_asking_for_i
         assert "PerformMaintenance" not in world.cloud.faults.calls
 
 
-async def test_what_begins_by_itself_is_not_asked_for(clock: Clock) -> None:
+async def test_early_start_of_a_preemption_is_refused(clock: Clock) -> None:
     async with a_gcp_world(clock, agent_on="n1") as world:
         await world.join_node("n1", spot=True)
         world.cloud.preempt("n1")
@@ -87,7 +87,7 @@ async def test_what_begins_by_itself_is_not_asked_for(clock: Clock) -> None:
             await world.start_early(await world.only_notice())
 
 
-async def test_a_no_is_told_in_googles_words(clock: Clock) -> None:
+async def test_refusal_of_google_is_reported_with_its_message(clock: Clock) -> None:
     async with a_gcp_world(clock) as world:
         notice = await a_notice(world)
         world.cloud.faults.fail("PerformMaintenance", status=403, code="forbidden", message="no permission")
@@ -98,7 +98,7 @@ async def test_a_no_is_told_in_googles_words(clock: Clock) -> None:
             await world.start_early(notice)
 
 
-async def test_who_says_nothing_is_to_be_asked_again(clock: Clock) -> None:
+async def test_transient_errors_of_early_start_are_raised_for_a_retry(clock: Clock) -> None:
     async with a_gcp_world(clock) as world:
         notice = await a_notice(world)
         for status, code in ((503, ""), (403, "rateLimitExceeded"), (401, "authError")):
@@ -111,7 +111,7 @@ async def test_who_says_nothing_is_to_be_asked_again(clock: Clock) -> None:
 
 
 async def empty_node(world: GcpWorld) -> None:
-    """Have the node of a maintenance that is due be empty."""
+    """Drain the node of a maintenance that is due."""
     node = await world.join_node("n1")
     world.cloud.schedule(node, start=world.clock.now() + 14 * MINUTE)
     world.start()
@@ -120,7 +120,7 @@ async def empty_node(world: GcpWorld) -> None:
     await world.clock.sleep(3 * MINUTE)
 
 
-async def test_it_begins_once_its_node_is_empty_and_not_before(clock: Clock) -> None:
+async def test_maintenance_starts_early_once_its_node_is_empty(clock: Clock) -> None:
     async with a_gcp_world(clock) as world:
         node = await world.join_node("n1")
         world.cloud.schedule(node, start=clock.now() + 14 * MINUTE)
@@ -133,7 +133,7 @@ async def test_it_begins_once_its_node_is_empty_and_not_before(clock: Clock) -> 
         assert world.cloud.operations.performed == ["n1"]
 
 
-async def test_what_was_over_at_once_after_it_was_told_to_begin_has_ended(clock: Clock) -> None:
+async def test_maintenance_that_ends_right_after_its_early_start_has_ended(clock: Clock) -> None:
     async with a_gcp_world(clock) as world:
 
         async def quick(operation: str, after: bool) -> None:  # noqa: FBT001 - as faults call it
@@ -145,14 +145,14 @@ async def test_what_was_over_at_once_after_it_was_told_to_begin_has_ended(clock:
         assert (await world.only_notice()).spec.stage == NoticeStage.ENDED
 
 
-def test_wherever_the_operator_is_killed_it_begins_once() -> None:
-    async def played(crash_at: int | None) -> tuple[list[str], list[str], str]:
+def test_early_start_is_performed_once_after_an_operator_crash_at_any_step() -> None:
+    async def run_scenario(crash_at: int | None) -> tuple[list[str], list[str], str]:
         async with a_gcp_world(VirtualClock(), crash_at=crash_at) as world:
             await empty_node(world)
             return world.steps, world.cloud.operations.performed, (await world.only_notice()).spec.stage
 
-    steps, begun, stage = run_virtual(played(None))
-    assert (begun, stage) == (["n1"], NoticeStage.STARTED)
+    steps, performed, stage = run_virtual(run_scenario(None))
+    assert (performed, stage) == (["n1"], NoticeStage.STARTED)
     assert "after PerformMaintenance" in steps
-    outcomes = {number: run_virtual(played(number))[1:] for number in range(1, len(steps) + 1)}
+    outcomes = {number: run_virtual(run_scenario(number))[1:] for number in range(1, len(steps) + 1)}
     assert {number: row for number, row in outcomes.items() if row != (["n1"], NoticeStage.STARTED)} == {}

@@ -1,4 +1,4 @@
-"""The operator's way to Google over HTTP, against the stand-in; and what the agent must not load."""
+"""Requests of the operator to Google over HTTP, against the fake cloud; and the imports of the agent."""
 
 import asyncio
 import subprocess
@@ -32,16 +32,18 @@ DAY, SECOND = timedelta(days=1), timedelta(seconds=1)
 
 
 @pytest.fixture
-async def line(clock: Clock) -> AsyncIterator[tuple[GcpCloud, str]]:
-    """Yield a cloud, and where it answers."""
+async def cloud_server(clock: Clock) -> AsyncIterator[tuple[GcpCloud, str]]:
+    """Yield a cloud and its address."""
     cloud = GcpCloud(clock)
     async with serve(cloud, host="127.0.0.1") as port:
         yield cloud, f"http://127.0.0.1:{port}"
 
 
 @pytest.mark.real_time
-async def test_a_maintenance_is_heard_of_and_begun_over_http(line: tuple[GcpCloud, str], clock: Clock) -> None:
-    cloud, url = line
+async def test_event_source_reports_and_starts_a_maintenance_over_http(
+    cloud_server: tuple[GcpCloud, str], clock: Clock
+) -> None:
+    cloud, url = cloud_server
     cluster = SandboxBackend(clock)
     client = await cluster.client()
     await install_crd(cluster, client, MAINTENANCE_NOTICES, definition())
@@ -69,38 +71,38 @@ async def test_a_maintenance_is_heard_of_and_begun_over_http(line: tuple[GcpClou
 
 
 @pytest.mark.real_time
-async def test_a_metadata_server_answers_when_something_changes(line: tuple[GcpCloud, str], clock: Clock) -> None:
-    cloud, url = line
+async def test_wait_for_change_returns_when_a_value_changes(cloud_server: tuple[GcpCloud, str], clock: Clock) -> None:
+    cloud, url = cloud_server
     cloud.launch("n1")
     server = MetadataServer(aiohttp_fetch(f"{url}/machines/n1", is_local=True))
-    said, etag = await server.wait_for_change("instance/maintenance-event")
+    first, etag = await server.wait_for_change("instance/maintenance-event")
     clock.call_at(clock.now() + timedelta(milliseconds=50), lambda: cloud.announce_live_migration("n1"))
-    again, other = await server.wait_for_change("instance/maintenance-event", etag=etag)
-    assert (said, again) == ("NONE", "MIGRATE_ON_HOST_MAINTENANCE")
+    second, other = await server.wait_for_change("instance/maintenance-event", etag=etag)
+    assert (first, second) == ("NONE", "MIGRATE_ON_HOST_MAINTENANCE")
     assert etag != other
 
 
 @pytest.mark.real_time
-async def test_who_is_not_there_is_told_with_the_address() -> None:
+async def test_unreachable_server_is_reported_with_its_address() -> None:
     fetch = aiohttp_fetch("http://127.0.0.1:1", is_local=True)
     with pytest.raises(CloudError, match=r"GET http://127\.0\.0\.1:1/x: ") as error:
         await fetch("GET", "/x?token=1", headers={})
     assert error.value.status == 0
 
 
-async def test_who_does_not_begin_anything_is_no_starter(clock: Clock) -> None:
+async def test_event_source_without_early_start_is_no_early_start_source(clock: Clock) -> None:
     client = await SandboxBackend(clock).client()
     nodes: Informer[Node] = Informer(client, ListWatch(NODES), transform=as_is)
     assert not isinstance(new_event_source(GcpSettings(), client=client, nodes=nodes), EarlyStartSource)
 
 
-def test_the_agents_source_loads_nothing_big() -> None:
+def test_agent_event_source_imports_no_large_libraries() -> None:
     code = "import sys, haulout.providers.gcp.metadata_event_source; print(*sorted(sys.modules))"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert not {"aiohttp", "cryptography", "boto3", "oci"} & set(loaded)
 
 
-def test_a_machine_says_which_start_of_it_this_is(tmp_path: Path) -> None:
+def test_boot_id_is_read_from_its_file(tmp_path: Path) -> None:
     (tmp_path / "id").write_text("8d0c-1\n")
     assert boot_id(tmp_path / "id") == "8d0c-1"
     assert boot_id(tmp_path / "none") == ""

@@ -1,4 +1,4 @@
-"""What only the metadata server tells: live migrations and preemptions; and what its silence means."""
+"""Events that only the metadata server reports: live migrations and preemptions; and missing responses."""
 
 from collections.abc import Mapping
 from datetime import timedelta
@@ -24,16 +24,16 @@ async def a_node(world: GcpWorld, *, migrates: bool = False, spot: bool = False)
     return node
 
 
-async def test_a_live_migration_is_told_within_a_second_and_ends_when_the_machine_has_moved(clock: Clock) -> None:
+async def test_live_migration_is_reported_within_a_second_and_ends_with_the_migration(clock: Clock) -> None:
     async with a_gcp_world(clock, agent_on="n1") as world:
         node = await a_node(world, migrates=True)
-        told = clock.now()
+        announced_at = clock.now()
         world.cloud.announce_live_migration(node)
         await world.wait_for_stage(NoticeStage.SCHEDULED, phase=NoticePhase.DUE, within=SECOND)
         notice = await world.only_notice()
         assert (notice.spec.kind, notice.spec.reason) == (MaintenanceKind.FREEZE, "MIGRATE_ON_HOST_MAINTENANCE")
         assert notice.spec.start is not None
-        assert timedelta(seconds=59) <= notice.spec.start - told <= timedelta(seconds=62)
+        assert timedelta(seconds=59) <= notice.spec.start - announced_at <= timedelta(seconds=62)
         await clock.sleep(90 * SECOND)
         world.cloud.clear_maintenance_event(node)
         await world.wait_for_stage(NoticeStage.ENDED, phase=NoticePhase.COMPLETED, within=SECOND)
@@ -42,7 +42,7 @@ async def test_a_live_migration_is_told_within_a_second_and_ends_when_the_machin
         assert [row[2] for row in await world.notice_summaries()] == [NoticeStage.ENDED, NoticeStage.SCHEDULED]
 
 
-async def test_a_stop_that_nobody_planned_is_due_at_once(clock: Clock) -> None:
+async def test_unplanned_termination_is_due_at_once(clock: Clock) -> None:
     async with a_gcp_world(clock, agent_on="n1") as world:
         node = await a_node(world)
         world.cloud.instances.by_name[node].set_maintenance_event("TERMINATE_ON_HOST_MAINTENANCE")
@@ -51,22 +51,22 @@ async def test_a_stop_that_nobody_planned_is_due_at_once(clock: Clock) -> None:
         assert (await world.only_notice()).spec.start is None
 
 
-async def test_a_machine_that_is_taken_back_is_due_within_seconds(clock: Clock) -> None:
+async def test_preemption_is_due_within_seconds(clock: Clock) -> None:
     async with a_gcp_world(clock, agent_on="n1") as world:
         node = await a_node(world, spot=True)
         world.cloud.preempt(node)
         await world.wait_for_stage(NoticeStage.SCHEDULED, phase=NoticePhase.DUE, within=SECOND)
         notice = await world.only_notice()
         assert (notice.spec.kind, notice.spec.reason) == (MaintenanceKind.TERMINATE, "PREEMPTED")
-        await world.stop()  # with its machine
+        await world.stop()  # the agent stops with its machine
         await world.client.delete(NODES, node)
         await clock.sleep(2 * HOUR)
         assert (await world.only_notice()).status.phase == NoticePhase.COMPLETED, (
-            "nobody was left to tell, but the node is gone"
+            "no agent was left, but the node is deleted"
         )
 
 
-async def test_a_machine_that_was_taken_back_and_runs_again_is_in_service(clock: Clock) -> None:
+async def test_notice_of_a_preempted_machine_ends_when_it_runs_again(clock: Clock) -> None:
     async with a_gcp_world(clock, agent_on="n1") as world:
         node = await a_node(world, spot=True)
         world.cloud.preempt(node)
@@ -77,7 +77,7 @@ async def test_a_machine_that_was_taken_back_and_runs_again_is_in_service(clock:
         await world.wait_for_stage(NoticeStage.ENDED, phase=NoticePhase.COMPLETED, within=5 * SECOND)
 
 
-async def test_what_was_planned_is_one_notice_with_what_the_machine_is_told_when_it_begins(clock: Clock) -> None:
+async def test_maintenance_event_updates_the_notice_of_the_upcoming_maintenance(clock: Clock) -> None:
     async with a_gcp_world(clock, agent_on="n1") as world:
         node = await a_node(world)
         world.cloud.schedule(node, start=clock.now() + 30 * MINUTE)
@@ -87,7 +87,7 @@ async def test_what_was_planned_is_one_notice_with_what_the_machine_is_told_when
         assert (await world.only_notice()).metadata.annotations[MAINTENANCE_EVENT] == "TERMINATE_ON_HOST_MAINTENANCE"
         world.cloud.start_maintenance(node)
         await world.wait_for_stage(NoticeStage.STARTED)
-        world.cloud.instances.by_name[node].set_upcoming(None)  # the other key follows a little later
+        world.cloud.instances.by_name[node].set_upcoming(None)  # the other key is updated a little later
         await world.wait_for_stage(NoticeStage.ENDED)
         await clock.sleep(MINUTE)
         world.cloud.clear_maintenance_event(node)
@@ -95,15 +95,15 @@ async def test_what_was_planned_is_one_notice_with_what_the_machine_is_told_when
         assert (await world.only_notice()).spec.stage == NoticeStage.ENDED
 
 
-async def test_it_is_one_notice_also_if_the_machine_hears_last_of_what_was_planned(
+async def test_late_upcoming_maintenance_value_leads_to_one_notice(
     clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with a_gcp_world(clock, agent_on="n1") as world:
         node = await a_node(world)
-        ask = world.cloud.answer
+        answer_request = world.cloud.answer
 
         async def slow(method: str, target: str, headers: Mapping[str, str], body: bytes = b"") -> HttpResponse:
-            answer = await ask(method, target, headers, body)
+            answer = await answer_request(method, target, headers, body)
             if "upcoming-maintenance" in target and "wait_for_change" in target:
                 await clock.sleep(SECOND)
             return answer
@@ -119,9 +119,7 @@ async def test_it_is_one_notice_also_if_the_machine_hears_last_of_what_was_plann
 
 
 @pytest.mark.parametrize("is_silent", [True, False])
-async def test_what_happens_is_told_within_seconds_though_nobody_says_what_is_planned(
-    clock: Clock, *, is_silent: bool
-) -> None:
+async def test_maintenance_event_is_reported_while_upcoming_maintenance_fails(clock: Clock, *, is_silent: bool) -> None:
     async with a_gcp_world(clock, agent_on="n1") as world:
         node = await a_node(world, migrates=True)
         if is_silent:
@@ -132,7 +130,7 @@ async def test_what_happens_is_told_within_seconds_though_nobody_says_what_is_pl
         await world.wait_for_stage(NoticeStage.SCHEDULED, within=3 * SECOND)
 
 
-async def test_what_was_told_as_an_event_is_over_when_it_proves_to_be_what_was_planned(clock: Clock) -> None:
+async def test_event_notice_ends_when_the_upcoming_maintenance_starts(clock: Clock) -> None:
     async with a_gcp_world(clock, agent_on="n1") as world:
         node = await a_node(world)
         world.cloud.schedule(node, start=clock.now() + DAY)
@@ -140,7 +138,7 @@ async def test_what_was_told_as_an_event_is_over_when_it_proves_to_be_what_was_p
         world.cloud.instances.by_name[node].set_maintenance_event("TERMINATE_ON_HOST_MAINTENANCE")
         await clock.sleep(MINUTE)
         assert [row[2] for row in await world.notice_summaries()] == [NoticeStage.SCHEDULED, NoticeStage.SCHEDULED], (
-            "it may be another one"
+            "it may be another maintenance"
         )
         world.cloud.start_maintenance(node)
         await clock.sleep(MINUTE)
@@ -151,7 +149,7 @@ async def test_what_was_told_as_an_event_is_over_when_it_proves_to_be_what_was_p
 
 
 @pytest.mark.parametrize("status", [404, 503, 500, 0])
-async def test_a_server_that_does_not_say_what_is_planned_has_not_cleared_it(clock: Clock, status: int) -> None:
+async def test_failing_upcoming_maintenance_does_not_end_the_notice(clock: Clock, status: int) -> None:
     async with a_gcp_world(clock, agent_on="n1") as world:
         node = await a_node(world)
         world.cloud.schedule(node, start=clock.now() + DAY)
@@ -170,7 +168,7 @@ async def test_a_server_that_does_not_say_what_is_planned_has_not_cleared_it(clo
         assert world.problems() == []
 
 
-async def test_a_machine_that_was_started_on_a_new_host_is_done_though_that_knows_of_nothing(clock: Clock) -> None:
+async def test_started_notice_ends_after_a_reboot_on_a_new_host(clock: Clock) -> None:
     async with a_gcp_world(clock, agent_on="n1") as world:
         node = await a_node(world)
         world.cloud.schedule(node, start=clock.now() + HOUR)
@@ -182,14 +180,14 @@ async def test_a_machine_that_was_started_on_a_new_host_is_done_though_that_know
         world.cloud.end_maintenance(node, on_new_host=True)
         world.start()
         await clock.sleep(HOUR)
-        assert (await world.only_notice()).spec.stage == NoticeStage.STARTED, "it is the same start of the machine"
+        assert (await world.only_notice()).spec.stage == NoticeStage.STARTED, "the boot ID is unchanged"
         await world.stop()
         world.boot = "second"
         world.start()
         await world.wait_for_stage(NoticeStage.ENDED, phase=NoticePhase.COMPLETED, within=MINUTE)
 
 
-async def test_a_machine_that_moved_is_done_though_its_new_host_knows_of_nothing(clock: Clock) -> None:
+async def test_started_notice_ends_after_a_live_migration_to_a_new_host(clock: Clock) -> None:
     async with a_gcp_world(clock, agent_on="n1") as world:
         node = await a_node(world, migrates=True)
         world.cloud.schedule(node, start=clock.now() + 10 * MINUTE)
@@ -201,7 +199,7 @@ async def test_a_machine_that_moved_is_done_though_its_new_host_knows_of_nothing
         await world.wait_for_stage(NoticeStage.ENDED, phase=NoticePhase.COMPLETED)
 
 
-async def test_a_server_that_is_away_is_waited_for_and_said(clock: Clock) -> None:
+async def test_unreachable_metadata_server_is_reported_and_retried(clock: Clock) -> None:
     async with a_gcp_world(clock, agent_on="n1") as world:
         await world.join_node("n1")
         rule = world.cloud.faults.fail(status=503, times=None, message="not now")
@@ -215,7 +213,7 @@ async def test_a_server_that_is_away_is_waited_for_and_said(clock: Clock) -> Non
         assert world.problems() == []
 
 
-async def test_a_server_that_hangs_is_asked_again(clock: Clock) -> None:
+async def test_hanging_metadata_request_is_retried(clock: Clock) -> None:
     async with a_gcp_world(clock, agent_on="n1") as world:
         node = await a_node(world)
         world.cloud.faults.hang(EVENT_KEY, times=2)
@@ -224,10 +222,10 @@ async def test_a_server_that_hangs_is_asked_again(clock: Clock) -> None:
         await world.wait_for_stage(NoticeStage.SCHEDULED, within=2 * SECOND)
 
 
-async def test_a_quiet_machine_costs_three_questions_a_minute_and_no_request_to_the_cluster(clock: Clock) -> None:
+async def test_idle_agent_sends_three_metadata_requests_a_minute_and_none_to_the_cluster(clock: Clock) -> None:
     async with a_gcp_world(clock, agent_on="n1") as world:
         node = await a_node(world)
-        world.cloud.cancel_maintenance(node)  # its server has heard of maintenance once
+        world.cloud.cancel_maintenance(node)  # its metadata server has a maintenance value
         await clock.sleep(5 * MINUTE)
         before, steps = len(world.cloud.faults.calls), len(world.steps)
         await clock.sleep(10 * MINUTE)
@@ -235,18 +233,20 @@ async def test_a_quiet_machine_costs_three_questions_a_minute_and_no_request_to_
         assert len(world.steps) == steps
 
 
-async def test_a_server_that_does_not_wait_for_a_change_is_not_asked_without_end(
+async def test_metadata_server_without_wait_for_change_is_polled_at_a_limited_rate(
     clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with a_gcp_world(clock, agent_on="n1") as world:
         node = await world.join_node("n1", spot=True)
-        world.cloud.cancel_maintenance(node)  # its server has heard of maintenance once
-        ask = world.cloud.answer
+        world.cloud.cancel_maintenance(node)  # its metadata server has a maintenance value
+        answer_request = world.cloud.answer
 
-        async def hasty(method: str, target: str, headers: Mapping[str, str], body: bytes = b"") -> HttpResponse:
-            return await ask(method, target.partition("wait_for_change")[0], headers, body)
+        async def answer_without_waiting(
+            method: str, target: str, headers: Mapping[str, str], body: bytes = b""
+        ) -> HttpResponse:
+            return await answer_request(method, target.partition("wait_for_change")[0], headers, body)
 
-        monkeypatch.setattr(world.cloud, "answer", hasty)
+        monkeypatch.setattr(world.cloud, "answer", answer_without_waiting)
         world.start()
         await clock.sleep(MINUTE)
         assert len(world.cloud.faults.calls) <= 3 * 16
@@ -255,7 +255,7 @@ async def test_a_server_that_does_not_wait_for_a_change_is_not_asked_without_end
         await world.wait_for_stage(NoticeStage.SCHEDULED, within=6 * SECOND)
 
 
-async def test_it_is_up_only_once_the_server_has_answered(clock: Clock) -> None:
+async def test_event_source_is_up_only_after_a_metadata_response(clock: Clock) -> None:
     async with a_gcp_world(clock, agent_on="n1") as world:
         await world.join_node("n1")
         world.cloud.faults.hang(times=1)
@@ -266,21 +266,23 @@ async def test_it_is_up_only_once_the_server_has_answered(clock: Clock) -> None:
         assert world.is_up()
 
 
-async def test_a_server_that_says_it_has_heard_nothing_yet_has_not_cleared_anything(
+async def test_missing_notifications_response_does_not_end_the_notice(
     clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with a_gcp_world(clock, agent_on="n1") as world:
         node = await a_node(world)
         world.cloud.schedule(node, start=clock.now() + DAY)
         await world.wait_for_stage(NoticeStage.SCHEDULED)
-        ask = world.cloud.answer
+        answer_request = world.cloud.answer
 
-        async def unheard(method: str, target: str, headers: Mapping[str, str], body: bytes = b"") -> HttpResponse:
-            answer = await ask(method, target.partition("&wait_for_change")[0], headers, body)
-            said = b'{"error": "no notifications have been received yet, try again later"}'
-            return answer._replace(body=said) if "upcoming-maintenance" in target else answer
+        async def answer_without_notifications(
+            method: str, target: str, headers: Mapping[str, str], body: bytes = b""
+        ) -> HttpResponse:
+            answer = await answer_request(method, target.partition("&wait_for_change")[0], headers, body)
+            body_without_notifications = b'{"error": "no notifications have been received yet, try again later"}'
+            return answer._replace(body=body_without_notifications) if "upcoming-maintenance" in target else answer
 
-        monkeypatch.setattr(world.cloud, "answer", unheard)
+        monkeypatch.setattr(world.cloud, "answer", answer_without_notifications)
         await clock.sleep(HOUR)
         assert (await world.only_notice()).spec.stage == NoticeStage.SCHEDULED
-        assert world.problems() == [], "that is how it answers where nothing was ever planned"
+        assert world.problems() == [], "that is the normal response where no maintenance was ever planned"

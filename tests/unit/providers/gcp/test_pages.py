@@ -1,4 +1,4 @@
-"""The page about Google Cloud says what the code does."""
+"""The documentation about Google Cloud matches the code."""
 
 import re
 from pathlib import Path
@@ -11,7 +11,7 @@ ROOT = Path(__file__).parents[4]
 PAGE = (ROOT / "docs/reference/notices-gcp.md").read_text(encoding="utf-8")
 
 
-def test_each_variable_that_is_read_is_told_of() -> None:
+def test_reference_documents_each_environment_variable() -> None:
     names = {
         *settings.VARIABLES,
         settings.METADATA_HOST_VARIABLE,
@@ -21,18 +21,18 @@ def test_each_variable_that_is_read_is_told_of() -> None:
     assert [variable for variable in sorted(names) if f"| `{variable}` |" not in PAGE] == []
 
 
-def test_each_value_of_a_variable_is_told_of() -> None:
+def test_reference_documents_each_early_start_value() -> None:
     assert [item for item in settings.GoogleEarlyStart if f"`{item}`" not in PAGE] == []
 
 
-def test_what_the_page_says_of_errors_is_what_is_said() -> None:
+def test_documented_error_hints_match_the_code() -> None:
     hints = set(compute_api._HINTS.values())
-    told = re.findall(r"… \d+ \w+ … \(([^)]+)\)`", PAGE)
-    assert len(told) == 4
-    assert set(told) <= hints
+    documented = re.findall(r"… \d+ \w+ … \(([^)]+)\)`", PAGE)
+    assert len(documented) == 4
+    assert set(documented) <= hints
 
 
-def test_each_label_that_counts_is_told_of() -> None:
+def test_reference_documents_each_label() -> None:
     names = (
         event_source.START,
         event_source.LATEST_START,

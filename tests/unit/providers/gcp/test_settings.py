@@ -1,4 +1,4 @@
-"""What can be configured of the Compute API as a source."""
+"""Settings of the Compute API as an event source."""
 
 from collections.abc import Mapping
 from datetime import timedelta
@@ -10,17 +10,17 @@ from haulout.errors import ConfigError
 from haulout.providers.gcp.settings import GcpSettings, GoogleEarlyStart, read
 
 
-def test_without_a_word_google_is_not_asked() -> None:
+def test_gcp_is_disabled_by_default() -> None:
     assert read({}) is None
     assert read({"HAULOUT_GCP": "false", "GOOGLE_APPLICATION_CREDENTIALS": "/none"}) is None
 
 
-def test_one_word_is_enough() -> None:
+def test_gcp_is_enabled_by_one_variable() -> None:
     assert read({"HAULOUT_GCP": "true"}) == GcpSettings()
     assert read({"HAULOUT_GCP_PROJECTS": "my-project"}) == GcpSettings(projects=("my-project",))
 
 
-def test_everything_that_can_be_said(tmp_path: Path) -> None:
+def test_all_gcp_settings_are_read(tmp_path: Path) -> None:
     path = tmp_path / "key.json"
     path.write_text('{"type": "service_account", "client_email": "a@b", "private_key": "k"}')
     found = read(
@@ -45,13 +45,13 @@ def test_everything_that_can_be_said(tmp_path: Path) -> None:
     )
 
 
-def test_a_token_allows_no_more_than_is_needed() -> None:
+def test_oauth_scope_is_read_only_unless_early_start_is_enabled() -> None:
     assert GcpSettings().scope.endswith("/auth/compute.readonly")
     assert GcpSettings(early_start=GoogleEarlyStart.AFTER_DRAIN).scope.endswith("/auth/compute")
 
 
 @pytest.mark.parametrize(
-    ("variables", "key", "said"),
+    ("variables", "key", "message"),
     [
         ({"HAULOUT_GCP": "perhaps"}, "HAULOUT_GCP", "expected true or false"),
         ({"HAULOUT_GCP_PROJECTS": "My Project"}, "HAULOUT_GCP_PROJECTS", "expected ids of projects"),
@@ -68,7 +68,9 @@ def test_a_token_allows_no_more_than_is_needed() -> None:
         ),
     ],
 )
-def test_what_makes_no_sense_is_told_with_its_variable(variables: Mapping[str, str], key: str, said: str) -> None:
-    with pytest.raises(ConfigError, match=said) as error:
+def test_invalid_gcp_settings_are_rejected_with_their_variable(
+    variables: Mapping[str, str], key: str, message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message) as error:
         read(variables)
     assert error.value.key == key

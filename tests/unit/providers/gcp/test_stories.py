@@ -1,4 +1,4 @@
-"""What Google says becomes notices, whoever asks it and whatever happens meanwhile: stories on virtual time."""
+"""Google Cloud maintenance becomes notices, by operator or agent, despite restarts: scenarios on virtual time."""
 
 from datetime import datetime, timedelta
 
@@ -18,12 +18,12 @@ either = pytest.mark.parametrize("agent_on", ["", "n1"], ids=["compute", "metada
 
 
 def a_second(clock: Clock) -> datetime:
-    """Return this second: Google knows no parts of one here."""
+    """Return the current time in whole seconds, as Google has no fractions here."""
     return clock.now().replace(microsecond=0)
 
 
 @either
-async def test_a_maintenance_planned_long_ahead_from_its_announcement_to_its_end(clock: Clock, agent_on: str) -> None:
+async def test_maintenance_goes_through_all_phases_of_its_notice(clock: Clock, agent_on: str) -> None:
     async with a_gcp_world(clock, agent_on=agent_on) as world:
         node = await world.join_node("n1")
         start = a_second(clock) + DAY
@@ -40,7 +40,7 @@ async def test_a_maintenance_planned_long_ahead_from_its_announcement_to_its_end
         await clock.sleep(DAY - HOUR)
         assert (await world.only_notice()).status.phase == NoticePhase.PLANNED
         await clock.sleep(2 * HOUR)
-        assert (await world.only_notice()).status.phase == NoticePhase.DUE, "its window is open, and it has not begun"
+        assert (await world.only_notice()).status.phase == NoticePhase.DUE, "its window is open, and it has not started"
         world.cloud.start_maintenance(node)
         await world.wait_for_stage(NoticeStage.STARTED, phase=NoticePhase.ACTIVE)
         await clock.sleep(30 * MINUTE)
@@ -51,7 +51,7 @@ async def test_a_maintenance_planned_long_ahead_from_its_announcement_to_its_end
 
 @either
 @pytest.mark.parametrize("by", [2 * DAY, -2 * DAY])
-async def test_a_maintenance_that_google_moves_is_the_same_at_another_time(
+async def test_rescheduled_maintenance_changes_the_start_of_its_notice(
     clock: Clock, agent_on: str, by: timedelta
 ) -> None:
     async with a_gcp_world(clock, agent_on=agent_on) as world:
@@ -66,7 +66,7 @@ async def test_a_maintenance_that_google_moves_is_the_same_at_another_time(
 
 
 @either
-async def test_a_maintenance_that_is_cancelled_is_never_due(clock: Clock, agent_on: str) -> None:
+async def test_cancelled_maintenance_is_never_due(clock: Clock, agent_on: str) -> None:
     async with a_gcp_world(clock, agent_on=agent_on) as world:
         node = await world.join_node("n1")
         world.start()
@@ -79,7 +79,7 @@ async def test_a_maintenance_that_is_cancelled_is_never_due(clock: Clock, agent_
 
 
 @either
-async def test_a_maintenance_that_begins_early_is_active(clock: Clock, agent_on: str) -> None:
+async def test_maintenance_that_starts_early_is_active(clock: Clock, agent_on: str) -> None:
     async with a_gcp_world(clock, agent_on=agent_on) as world:
         node = await world.join_node("n1")
         world.start()
@@ -92,7 +92,7 @@ async def test_a_maintenance_that_begins_early_is_active(clock: Clock, agent_on:
 
 
 @either
-async def test_what_is_told_again_is_neither_written_nor_another_notice(clock: Clock, agent_on: str) -> None:
+async def test_repeated_notification_does_not_write_the_notice(clock: Clock, agent_on: str) -> None:
     async with a_gcp_world(clock, agent_on=agent_on) as world:
         node = await world.join_node("n1")
         world.start()
@@ -107,7 +107,7 @@ async def test_what_is_told_again_is_neither_written_nor_another_notice(clock: C
 
 
 @either
-async def test_after_one_maintenance_there_is_another(clock: Clock, agent_on: str) -> None:
+async def test_next_maintenance_of_a_machine_is_another_notice(clock: Clock, agent_on: str) -> None:
     async with a_gcp_world(clock, agent_on=agent_on) as world:
         node = await world.join_node("n1")
         world.start()
@@ -121,9 +121,9 @@ async def test_after_one_maintenance_there_is_another(clock: Clock, agent_on: st
 
 
 @either
-@pytest.mark.parametrize("lasting", [MINUTE, 3 * HOUR])
-async def test_what_happened_while_we_were_down_is_heard_when_we_are_back(
-    clock: Clock, agent_on: str, lasting: timedelta
+@pytest.mark.parametrize("downtime", [MINUTE, 3 * HOUR])
+async def test_changes_during_downtime_are_applied_after_a_restart(
+    clock: Clock, agent_on: str, downtime: timedelta
 ) -> None:
     for becomes in ("moved", "cancelled", "begun", "over"):
         async with a_gcp_world(clock, agent_on=agent_on) as world:
@@ -138,7 +138,7 @@ async def test_what_happened_while_we_were_down_is_heard_when_we_are_back(
                 world.cloud.cancel_maintenance(node)
             else:
                 world.cloud.start_maintenance(node)
-            await clock.sleep(lasting)
+            await clock.sleep(downtime)
             if becomes == "over":
                 world.cloud.end_maintenance(node)
             world.start()
@@ -154,7 +154,7 @@ async def test_what_happened_while_we_were_down_is_heard_when_we_are_back(
 
 
 @either
-async def test_a_notice_that_somebody_deleted_is_back_as_long_as_google_plans_it(clock: Clock, agent_on: str) -> None:
+async def test_deleted_notice_is_recreated_while_the_maintenance_is_scheduled(clock: Clock, agent_on: str) -> None:
     async with a_gcp_world(clock, agent_on=agent_on) as world:
         node = await world.join_node("n1")
         world.start()
@@ -166,7 +166,7 @@ async def test_a_notice_that_somebody_deleted_is_back_as_long_as_google_plans_it
 
 
 @either
-async def test_one_that_a_person_called_off_stays_so(clock: Clock, agent_on: str) -> None:
+async def test_notice_cancelled_by_a_user_stays_cancelled(clock: Clock, agent_on: str) -> None:
     async with a_gcp_world(clock, agent_on=agent_on) as world:
         node = await world.join_node("n1")
         world.start()
@@ -182,9 +182,7 @@ async def test_one_that_a_person_called_off_stays_so(clock: Clock, agent_on: str
 
 
 @either
-async def test_one_that_google_cancelled_and_plans_again_for_the_same_time_is_another(
-    clock: Clock, agent_on: str
-) -> None:
+async def test_maintenance_scheduled_again_for_the_same_time_is_another_notice(clock: Clock, agent_on: str) -> None:
     async with a_gcp_world(clock, agent_on=agent_on) as world:
         node, start = await world.join_node("n1"), clock.now() + DAY
         world.start()
@@ -201,7 +199,7 @@ async def test_one_that_google_cancelled_and_plans_again_for_the_same_time_is_an
 
 
 @either
-async def test_a_machine_that_gets_the_name_of_another_ends_what_was_about_that(clock: Clock, agent_on: str) -> None:
+async def test_recreated_instance_of_the_same_name_cancels_the_old_notice(clock: Clock, agent_on: str) -> None:
     async with a_gcp_world(clock, agent_on=agent_on) as world:
         node = await world.join_node("n1")
         world.start()
@@ -214,7 +212,7 @@ async def test_a_machine_that_gets_the_name_of_another_ends_what_was_about_that(
 
 
 @either
-async def test_notices_that_cannot_be_written_are_written_later(clock: Clock, agent_on: str) -> None:
+async def test_failed_notice_writes_are_retried(clock: Clock, agent_on: str) -> None:
     async with a_gcp_world(clock, agent_on=agent_on) as world:
         node = await world.join_node("n1")
         world.start()
@@ -230,7 +228,7 @@ async def test_notices_that_cannot_be_written_are_written_later(clock: Clock, ag
 
 
 @either
-async def test_what_makes_no_sense_is_put_aside_and_says_nothing(clock: Clock, agent_on: str) -> None:
+async def test_malformed_maintenance_is_quarantined_and_ends_no_notice(clock: Clock, agent_on: str) -> None:
     async with a_gcp_world(clock, agent_on=agent_on) as world:
         node = await world.join_node("n1")
         world.start()
@@ -244,7 +242,7 @@ async def test_what_makes_no_sense_is_put_aside_and_says_nothing(clock: Clock, a
         await world.wait_for_stage(NoticeStage.CANCELLED)
 
 
-async def test_the_operator_and_an_agent_speak_of_the_same_notice(clock: Clock) -> None:
+async def test_operator_and_agent_update_the_same_notice(clock: Clock) -> None:
     async with a_gcp_world(clock) as world:
         node, start = await world.join_node("n1"), a_second(clock) + DAY
         world.cloud.schedule(node, start=start)
@@ -272,7 +270,7 @@ async def test_the_operator_and_an_agent_speak_of_the_same_notice(clock: Clock) 
     ],
 )
 @either
-async def test_what_is_done_to_the_machine_is_as_it_is_set_to(
+async def test_maintenance_kind_follows_from_the_scheduling_of_the_machine(
     clock: Clock, agent_on: str, kind: MaintenanceKind, *, migrates: bool, spot: bool
 ) -> None:
     async with a_gcp_world(clock, agent_on=agent_on) as world:
@@ -283,7 +281,7 @@ async def test_what_is_done_to_the_machine_is_as_it_is_set_to(
         assert (await world.only_notice()).spec.kind == kind
 
 
-async def test_it_is_never_offered_to_be_moved_and_is_asked_to_begin_only_if_that_is_wanted(clock: Clock) -> None:
+async def test_gcp_notice_is_not_reschedulable_and_supports_early_start(clock: Clock) -> None:
     async with a_gcp_world(clock) as world:
         await world.join_node("n1")
         world.cloud.schedule("n1", start=clock.now() + DAY, latest_start=clock.now() + 9 * DAY)
@@ -298,7 +296,7 @@ async def count_polls(world: GcpWorld) -> int:
     return world.cloud.faults.calls.count("AggregatedList")
 
 
-async def test_it_looks_as_often_as_it_is_told_to(clock: Clock) -> None:
+async def test_compute_api_is_polled_at_the_poll_interval(clock: Clock) -> None:
     async with a_gcp_world(clock, settings=GcpSettings(poll_interval=20 * MINUTE)) as world:
         await world.join_node("n1")
         world.start()

@@ -1,4 +1,4 @@
-"""As whom Google is asked: files with credentials, and tokens for them."""
+"""Credentials for Google: credential files and access tokens."""
 
 from datetime import timedelta
 from pathlib import Path
@@ -46,7 +46,7 @@ def tokens(cloud: GcpTokenEndpoints, path: Path, clock: Clock) -> TokenCache:
     )
 
 
-async def test_the_key_of_a_service_account_signs_a_request_for_a_token(
+async def test_service_account_key_signs_the_token_request(
     clock: Clock, tmp_path: Path, pair: tuple[str, bytes]
 ) -> None:
     cloud = GcpTokenEndpoints(clock)
@@ -62,7 +62,9 @@ async def test_the_key_of_a_service_account_signs_a_request_for_a_token(
     assert await found.current() != renewed
 
 
-async def test_a_new_key_is_used_without_a_restart(clock: Clock, tmp_path: Path, pair: tuple[str, bytes]) -> None:
+async def test_rotated_service_account_key_is_used_without_a_restart(
+    clock: Clock, tmp_path: Path, pair: tuple[str, bytes]
+) -> None:
     cloud = GcpTokenEndpoints(clock)
     path = a_key(tmp_path, pair[0])
     found = tokens(cloud, path, clock)
@@ -73,13 +75,13 @@ async def test_a_new_key_is_used_without_a_restart(clock: Clock, tmp_path: Path,
     assert await found.current()
 
 
-async def test_what_gcloud_leaves_for_a_person_will_do(clock: Clock, tmp_path: Path) -> None:
+async def test_authorized_user_credentials_of_gcloud_are_supported(clock: Clock, tmp_path: Path) -> None:
     path = a_file(tmp_path, type="authorized_user", client_id="i", client_secret="s", refresh_token="r")
     assert await tokens(GcpTokenEndpoints(clock), path, clock).current()
 
 
 @pytest.mark.parametrize(
-    ("fields", "said"),
+    ("fields", "message"),
     [
         ({"type": "external_account"}, "missing required field `audience`"),
         ({"type": "gdch_service_account"}, "expected the type .*external_account.* found type gdch_service_account"),
@@ -88,13 +90,15 @@ async def test_what_gcloud_leaves_for_a_person_will_do(clock: Clock, tmp_path: P
         ({"type": "authorized_user", "client_id": 7}, "expected client_id in"),
     ],
 )
-def test_a_file_that_will_not_do_is_told_with_the_variable(tmp_path: Path, fields: dict[str, Any], said: str) -> None:
-    with pytest.raises(ConfigError, match=said) as error:
+def test_invalid_credentials_file_is_rejected_with_its_variable(
+    tmp_path: Path, fields: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message) as error:
         read_credentials(a_file(tmp_path, **fields))
     assert error.value.key == "GOOGLE_APPLICATION_CREDENTIALS"
 
 
-def test_a_file_that_is_not_there_or_no_json_is_told(tmp_path: Path) -> None:
+def test_missing_or_malformed_credentials_file_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"expected a file that can be read, found .*No such file"):
         read_credentials(tmp_path / "none.json")
     (tmp_path / "x.json").write_text("not json")
@@ -102,14 +106,14 @@ def test_a_file_that_is_not_there_or_no_json_is_told(tmp_path: Path) -> None:
         read_credentials(tmp_path / "x.json")
 
 
-async def test_a_private_key_that_is_none_is_told_without_it(clock: Clock, tmp_path: Path) -> None:
+async def test_invalid_private_key_is_reported_without_its_value(clock: Clock, tmp_path: Path) -> None:
     with pytest.raises(CloudError, match="private_key is not an RSA key in PEM") as error:
         await tokens(GcpTokenEndpoints(clock), a_key(tmp_path, "c2VjcmV0"), clock).current()
     assert "c2VjcmV0" not in str(error.value)
 
 
 @pytest.mark.parametrize("body", [b'{"access_token": "\xff"}', b"[" * 100_000, b"{}", b'{"access_token": ""}'])
-async def test_an_answer_that_makes_no_sense_is_told_as_such(clock: Clock, body: bytes) -> None:
+async def test_malformed_token_response_is_an_error(clock: Clock, body: bytes) -> None:
     async def fetch(*_: Any, **__: Any) -> FetchedResponse:
         return FetchedResponse(200, {}, body)
 
@@ -117,7 +121,7 @@ async def test_an_answer_that_makes_no_sense_is_told_as_such(clock: Clock, body:
         await TokenCache(MetadataTokenIssuer(fetch), clock=clock).current()
 
 
-async def test_a_token_that_lasts_for_ever_is_asked_for_again_after_half_a_day() -> None:
+async def test_token_lifetime_is_capped_at_twelve_hours() -> None:
     async def fetch(*_: Any, **__: Any) -> FetchedResponse:
         return FetchedResponse(200, {}, b'{"access_token": "a", "expires_in": 1e300}')
 

@@ -1,4 +1,4 @@
-"""What is read from documents of Google Cloud."""
+"""Parsing documents of Google Cloud."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -47,7 +47,7 @@ anything = st.recursive(
 )
 
 
-def test_both_spellings_say_the_same() -> None:
+def test_compute_and_metadata_documents_parse_to_the_same_maintenance() -> None:
     found = parse_upcoming(OF_COMPUTE)
     assert found is not None
     assert found == parse_upcoming(OF_METADATA)
@@ -63,7 +63,7 @@ def test_both_spellings_say_the_same() -> None:
 
 
 @pytest.mark.parametrize("nothing", [None, {}, {"maintenanceStatus": None}])
-def test_what_says_nothing_is_nothing(nothing: object) -> None:
+def test_empty_document_is_no_maintenance(nothing: object) -> None:
     assert parse_upcoming(nothing) is None
 
 
@@ -77,13 +77,13 @@ def test_what_says_nothing_is_nothing(nothing: object) -> None:
         ("COMPLETE", NoticeStage.ENDED),
     ],
 )
-def test_how_far_it_is(status: str | None, stage: NoticeStage) -> None:
+def test_stage_follows_from_the_maintenance_state(status: str | None, stage: NoticeStage) -> None:
     found = parse_upcoming(OF_COMPUTE | {"maintenanceStatus": status})
     assert found is not None
     assert found.stage is stage
 
 
-def test_reasons_are_all_told_and_without_any_the_type_is() -> None:
+def test_reason_lists_all_reasons_or_else_the_type() -> None:
     reasons = parse_upcoming(
         OF_COMPUTE | {"maintenanceReasons": ["FAILURE_GPU", "FAILURE_NVLINK"], "type": "UNSCHEDULED"}
     )
@@ -95,7 +95,7 @@ def test_reasons_are_all_told_and_without_any_the_type_is() -> None:
 
 
 @pytest.mark.parametrize(
-    ("document", "said"),
+    ("document", "message"),
     [
         ("NONE", "expected an object, found 'NONE'"),
         ([1], r"expected an object, found \[1\]"),
@@ -104,19 +104,19 @@ def test_reasons_are_all_told_and_without_any_the_type_is() -> None:
         ({"error": "no notifications have been received yet, try again later"}, "found the error 'no notifications"),
     ],
 )
-def test_what_makes_no_sense_is_told(document: object, said: str) -> None:
-    with pytest.raises(UnreadableMaintenance, match=said):
+def test_invalid_values_are_rejected_with_a_message(document: object, message: str) -> None:
+    with pytest.raises(UnreadableMaintenance, match=message):
         parse_upcoming(document)
 
 
-def test_times_that_make_no_sense_beside_the_start_are_left_out() -> None:
+def test_invalid_end_and_deadline_are_ignored() -> None:
     found = parse_upcoming(OF_COMPUTE | {"windowEndTime": "2026-06-01T18:00:00Z", "latestWindowStartTime": 7})
     assert found is not None
     assert (found.end, found.deadline) == (None, None)
 
 
 @given(st.dictionaries(st.sampled_from([*OF_COMPUTE, *OF_METADATA, "error"]), anything))
-def test_whatever_is_said_is_read_or_told_to_make_no_sense(document: dict[str, Any]) -> None:
+def test_any_maintenance_document_is_parsed_or_rejected(document: dict[str, Any]) -> None:
     try:
         found = parse_upcoming(document)
     except UnreadableMaintenance:
@@ -129,7 +129,7 @@ def test_whatever_is_said_is_read_or_told_to_make_no_sense(document: dict[str, A
 
 
 @given(st.dictionaries(st.sampled_from(["id", "name", "zone", "scheduling"]), anything))
-def test_whatever_an_instance_is_it_is_read_or_told_to_make_no_sense(document: dict[str, Any]) -> None:
+def test_any_instance_document_is_parsed_or_rejected(document: dict[str, Any]) -> None:
     try:
         parse_machine(document, project="p")
     except UnreadableMaintenance:
@@ -147,7 +147,7 @@ def test_whatever_an_instance_is_it_is_read_or_told_to_make_no_sense(document: d
         (None, MaintenanceKind.UNKNOWN),
     ],
 )
-def test_what_maintenance_means_to_a_machine(options: object, kind: MaintenanceKind) -> None:
+def test_maintenance_kind_follows_from_the_scheduling_options(options: object, kind: MaintenanceKind) -> None:
     assert with_scheduling(MACHINE, options).kind is kind
 
 
@@ -161,5 +161,5 @@ def test_what_maintenance_means_to_a_machine(options: object, kind: MaintenanceK
         ("", None),
     ],
 )
-def test_where_a_node_says_it_is(provider_id: str, place: tuple[str, str, str] | None) -> None:
+def test_provider_id_is_parsed_to_project_zone_and_name(provider_id: str, place: tuple[str, str, str] | None) -> None:
     assert parse_provider_id(provider_id) == place

@@ -1,4 +1,4 @@
-"""A token of somebody else is exchanged for one of Google's, as files of the type external_account say."""
+"""Workload identity federation: subject tokens are exchanged for access tokens, as in external_account files."""
 
 from collections.abc import Mapping
 from datetime import timedelta
@@ -40,15 +40,15 @@ def a_file(folder: Path, **fields: Any) -> Path:
 
 
 class FakeFetch:
-    """The way to Google, and to whoever gives foreign tokens; it keeps what was asked."""
+    """Fetches from Google and from the issuer of subject tokens; it records the requests."""
 
     def __init__(self, cloud: GcpTokenEndpoints) -> None:
-        self.asked: list[tuple[str, Mapping[str, str], bytes]] = []
-        self.gives = FetchedResponse(200, {}, b'{"id_token": "foreign"}')
+        self.requests: list[tuple[str, Mapping[str, str], bytes]] = []
+        self.response = FetchedResponse(200, {}, b'{"id_token": "foreign"}')
         self._google = gcp_fetch(cloud)
 
     def __call__(self, address: str) -> Fetch:
-        """Return how an address is asked."""
+        """Return the fetch function for an address."""
 
         async def fetch(
             method: str,
@@ -58,9 +58,9 @@ class FakeFetch:
             body: bytes | None = None,
             within: timedelta = timedelta(seconds=10),
         ) -> FetchedResponse:
-            self.asked.append((f"{method} {address}{target}", headers, body or b""))
+            self.requests.append((f"{method} {address}{target}", headers, body or b""))
             if "googleapis.com" not in address:
-                return self.gives
+                return self.response
             return await self._google(method, target, headers=headers, body=body, within=within)
 
         return fetch
@@ -76,7 +76,7 @@ def tokens(path: Path, way: FakeFetch, clock: Clock) -> TokenCache:
     return TokenCache(FileTokenIssuer(path=path, scope=SCOPE, fetch_for=way, clock=clock), clock=clock)
 
 
-async def test_a_foreign_token_in_a_file_is_exchanged_and_opens_compute(clock: Clock, tmp_path: Path) -> None:
+async def test_subject_token_in_a_file_is_exchanged_for_an_access_token(clock: Clock, tmp_path: Path) -> None:
     cloud = a_cloud(clock)
     cloud.launch("n1")
     compute = RestCompute(gcp_fetch(cloud), tokens(a_file(tmp_path), FakeFetch(cloud), clock))
@@ -84,7 +84,7 @@ async def test_a_foreign_token_in_a_file_is_exchanged_and_opens_compute(clock: C
     assert found["name"] == "n1"
 
 
-async def test_a_foreign_token_that_was_renewed_is_used_for_the_next_one(clock: Clock, tmp_path: Path) -> None:
+async def test_renewed_subject_token_is_used_for_the_next_exchange(clock: Clock, tmp_path: Path) -> None:
     cloud = a_cloud(clock)
     found = tokens(a_file(tmp_path), FakeFetch(cloud), clock)
     await found.current()
@@ -96,12 +96,12 @@ async def test_a_foreign_token_that_was_renewed_is_used_for_the_next_one(clock: 
     assert await found.current()
 
 
-async def test_it_speaks_for_a_service_account_where_the_file_says_so(clock: Clock, tmp_path: Path) -> None:
+async def test_service_account_impersonation_follows_the_credentials_file(clock: Clock, tmp_path: Path) -> None:
     cloud = a_cloud(clock)
-    way = FakeFetch(cloud)
+    fetch = FakeFetch(cloud)
     lifetime = {"token_lifetime_seconds": 1800}
     path = a_file(tmp_path, service_account_impersonation_url=SPEAK, service_account_impersonation=lifetime)
-    found = tokens(path, way, clock)
+    found = tokens(path, fetch, clock)
     with pytest.raises(
         CloudError, match=r"403.*iamcredentials.googleapis.com issued no token: .*getAccessToken denied"
     ):
@@ -109,8 +109,8 @@ async def test_it_speaks_for_a_service_account_where_the_file_says_so(clock: Clo
     cloud.impersonatable_accounts.add(ACCOUNT)
     token = await found.current()
     cloud.access_tokens.check(f"Bearer {token}")
-    where, _, body = way.asked[-1]
-    assert where == f"POST {SPEAK}"
+    request_line, _, body = fetch.requests[-1]
+    assert request_line == f"POST {SPEAK}"
     assert msgspec.json.decode(body) == {"scope": [SCOPE], "lifetime": "1800s"}
     await clock.sleep(timedelta(minutes=50))
     assert await found.current() == token
@@ -118,20 +118,20 @@ async def test_it_speaks_for_a_service_account_where_the_file_says_so(clock: Clo
     assert await found.current() != token
 
 
-async def test_a_foreign_token_may_be_fetched_as_json(clock: Clock, tmp_path: Path) -> None:
+async def test_subject_token_may_be_fetched_as_json(clock: Clock, tmp_path: Path) -> None:
     cloud = a_cloud(clock)
     way = FakeFetch(cloud)
-    how = {"type": "json", "subject_token_field_name": "id_token"}
-    source = {"url": "http://169.254.1.1/token?for=google", "headers": {"X-Metadata": "yes"}, "format": how}
+    token_format = {"type": "json", "subject_token_field_name": "id_token"}
+    source = {"url": "http://169.254.1.1/token?for=google", "headers": {"X-Metadata": "yes"}, "format": token_format}
     found = tokens(a_file(tmp_path, credential_source=source, client_id="c", client_secret="s"), way, clock)
     assert await found.current()
-    (where, headers, _), (_, sent, _) = way.asked
-    assert (where, headers["X-Metadata"]) == ("GET http://169.254.1.1/token?for=google", "yes")
+    (request_line, headers, _), (_, sent, _) = way.requests
+    assert (request_line, headers["X-Metadata"]) == ("GET http://169.254.1.1/token?for=google", "yes")
     assert sent["Authorization"] == "Basic Yzpz"
 
 
 @pytest.mark.parametrize(
-    ("gives", "said"),
+    ("gives", "message"),
     [
         (FetchedResponse(404, {}, b"not here"), "404: 169.254.1.1 issued no token: not here"),
         (FetchedResponse(200, {}, b"{}"), "expected a token as id_token in 'http://169.254.1.1/token', found none"),
@@ -140,18 +140,18 @@ async def test_a_foreign_token_may_be_fetched_as_json(clock: Clock, tmp_path: Pa
         (FetchedResponse(200, {}, b"[" * 100_000), "expected json in"),
     ],
 )
-async def test_without_a_foreign_token_it_is_said_who_has_none(
-    clock: Clock, tmp_path: Path, gives: FetchedResponse, said: str
+async def test_missing_subject_token_is_reported_with_its_source(
+    clock: Clock, tmp_path: Path, gives: FetchedResponse, message: str
 ) -> None:
     way = FakeFetch(a_cloud(clock))
-    way.gives = gives
-    how = {"type": "json", "subject_token_field_name": "id_token"}
-    path = a_file(tmp_path, credential_source={"url": "http://169.254.1.1/token", "format": how})
-    with pytest.raises(CloudError, match=said):
+    way.response = gives
+    token_format = {"type": "json", "subject_token_field_name": "id_token"}
+    path = a_file(tmp_path, credential_source={"url": "http://169.254.1.1/token", "format": token_format})
+    with pytest.raises(CloudError, match=message):
         await tokens(path, way, clock).current()
 
 
-async def test_a_file_that_has_no_foreign_token_yet_is_named(clock: Clock, tmp_path: Path) -> None:
+async def test_missing_subject_token_file_is_reported_with_its_path(clock: Clock, tmp_path: Path) -> None:
     path = a_file(tmp_path)
     (tmp_path / "token").unlink()
     with pytest.raises(CloudError, match=r"expected a token in the file '.*token': No such file"):
@@ -162,7 +162,7 @@ async def test_a_file_that_has_no_foreign_token_yet_is_named(clock: Clock, tmp_p
 
 
 @pytest.mark.parametrize(
-    ("fields", "said"),
+    ("fields", "message"),
     [
         ({"credential_source": {"environment_id": "aws1"}}, "those of AWS and programs are not supported"),
         ({"credential_source": {"executable": {"command": "x"}}}, "those of AWS and programs are not supported"),
@@ -176,10 +176,10 @@ async def test_a_file_that_has_no_foreign_token_yet_is_named(clock: Clock, tmp_p
         ({"audience": 7}, "Expected `str`, got `int` - at `.*audience`"),
     ],
 )
-def test_a_file_that_will_not_do_ends_the_operator_at_its_start(
-    tmp_path: Path, fields: dict[str, Any], said: str
+def test_invalid_external_account_file_is_rejected_at_the_start(
+    tmp_path: Path, fields: dict[str, Any], message: str
 ) -> None:
     path = str(a_file(tmp_path, **fields))
-    with pytest.raises(ConfigError, match=said) as error:
+    with pytest.raises(ConfigError, match=message) as error:
         read({"HAULOUT_GCP": "true", "GOOGLE_APPLICATION_CREDENTIALS": path})
     assert error.value.key == "GOOGLE_APPLICATION_CREDENTIALS"

@@ -1,4 +1,4 @@
-"""The life of a maintenance that GKE tells of by labels of a node."""
+"""Maintenance that GKE announces by labels of nodes, through its phases."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -52,17 +52,17 @@ class GkeWorld:
         self.running = self.world.group.create_task(self.source.run(NoticeWriter(self.world.client)))
 
     async def stop(self) -> None:
-        """End it as a crash does."""
+        """Stop the source as a crash does."""
         if self.running is not None:
             self.running.cancel()
             await asyncio.wait([self.running])
 
     def at(self, ahead: timedelta) -> str:
-        """Return an instant as GKE writes it."""
+        """Return an instant in the format of GKE labels."""
         return str(int((self.world.clock.now() + ahead).timestamp()))
 
     async def planned(self, ahead: timedelta = DAY) -> MaintenanceNotice:
-        """Return the notice of a maintenance that was just planned."""
+        """Schedule a maintenance by label and return its notice."""
         await self.label(start=self.at(ahead))
         await self.world.wait_for_stage(NoticeStage.SCHEDULED, within=SECOND)
         return await self.world.only_notice()
@@ -85,7 +85,7 @@ async def a_gke_world(clock: Clock) -> AsyncIterator[GkeWorld]:
             task.cancel()
 
 
-async def test_planned_from_its_announcement_to_its_end(clock: Clock) -> None:
+async def test_gke_maintenance_goes_through_all_phases_of_its_notice(clock: Clock) -> None:
     async with a_gke_world(clock) as world:
         await world.label(latest=world.at(2 * DAY))
         notice = await world.planned()
@@ -101,7 +101,7 @@ async def test_planned_from_its_announcement_to_its_end(clock: Clock) -> None:
         await world.world.wait_for_stage(NoticeStage.ENDED, phase=NoticePhase.COMPLETED, within=SECOND)
 
 
-async def test_moved_is_the_same_at_another_time(clock: Clock) -> None:
+async def test_rescheduled_maintenance_changes_the_start_of_its_notice(clock: Clock) -> None:
     async with a_gke_world(clock) as world:
         before = await world.planned()
         await world.label(start=world.at(3 * DAY))
@@ -113,14 +113,14 @@ async def test_moved_is_the_same_at_another_time(clock: Clock) -> None:
         assert timedelta(days=1.9) < after.spec.start - before.spec.start < timedelta(days=2.1)
 
 
-async def test_cancelled_before_its_start(clock: Clock) -> None:
+async def test_label_removed_before_the_start_cancels_the_notice(clock: Clock) -> None:
     async with a_gke_world(clock) as world:
         await world.planned()
         await world.label(start=None)
         await world.world.wait_for_stage(NoticeStage.CANCELLED, phase=NoticePhase.CANCELLED, within=SECOND)
 
 
-async def test_begun_early_is_active_and_another_start_is_another_maintenance(clock: Clock) -> None:
+async def test_early_start_is_active_and_a_new_start_is_another_notice(clock: Clock) -> None:
     async with a_gke_world(clock) as world:
         await world.planned()
         await world.label(active="true")
@@ -133,7 +133,7 @@ async def test_begun_early_is_active_and_another_start_is_another_maintenance(cl
         ]
 
 
-async def test_a_node_that_is_terminated_at_its_time_has_started(clock: Clock) -> None:
+async def test_termination_taint_starts_the_notice(clock: Clock) -> None:
     async with a_gke_world(clock) as world:
         await world.planned()
         taint = {"spec": {"taints": [{"key": TERMINATING, "effect": "NoSchedule"}]}}
@@ -141,7 +141,7 @@ async def test_a_node_that_is_terminated_at_its_time_has_started(clock: Clock) -
         await world.world.wait_for_stage(NoticeStage.STARTED, within=SECOND)
 
 
-async def test_a_maintenance_that_nobody_announced_is_told_once(clock: Clock) -> None:
+async def test_unannounced_active_maintenance_is_one_notice(clock: Clock) -> None:
     async with a_gke_world(clock) as world:
         await world.label(active="true")
         await world.world.wait_for_stage(NoticeStage.STARTED, phase=NoticePhase.ACTIVE, within=SECOND)
@@ -150,7 +150,7 @@ async def test_a_maintenance_that_nobody_announced_is_told_once(clock: Clock) ->
         await world.world.wait_for_stage(NoticeStage.ENDED, phase=NoticePhase.COMPLETED, within=SECOND)
 
 
-async def test_one_that_goes_on_unannounced_and_that_a_person_ended_stays_so(clock: Clock) -> None:
+async def test_unannounced_notice_ended_by_a_user_stays_ended(clock: Clock) -> None:
     async with a_gke_world(clock) as world:
         await world.label(active="true")
         await world.world.wait_for_stage(NoticeStage.STARTED, within=SECOND)
@@ -161,7 +161,7 @@ async def test_one_that_goes_on_unannounced_and_that_a_person_ended_stays_so(clo
         assert (await world.world.only_notice()).spec.stage == NoticeStage.ENDED
 
 
-async def test_what_we_had_begin_early_and_nobody_saw_begin_has_ended(clock: Clock) -> None:
+async def test_unobserved_early_start_has_ended_when_its_label_is_removed(clock: Clock) -> None:
     async with a_gke_world(clock) as world:
         notice = await world.planned()
         early = EarlyStart(start=notice.spec.start, answer=EarlyStartAnswer.ACCEPTED)
@@ -172,7 +172,7 @@ async def test_what_we_had_begin_early_and_nobody_saw_begin_has_ended(clock: Clo
         await world.world.wait_for_stage(NoticeStage.ENDED, within=SECOND)
 
 
-async def test_a_duplicate_is_neither_written_nor_another_notice(clock: Clock) -> None:
+async def test_unchanged_labels_do_not_write_the_notice(clock: Clock) -> None:
     async with a_gke_world(clock) as world:
         notice = await world.planned()
         await clock.sleep(MINUTE)
@@ -187,7 +187,7 @@ async def test_a_duplicate_is_neither_written_nor_another_notice(clock: Clock) -
         )
 
 
-async def test_what_happened_while_the_operator_was_down_is_heard_when_it_is_back(clock: Clock) -> None:
+async def test_label_changes_during_downtime_are_applied_after_a_restart(clock: Clock) -> None:
     async with a_gke_world(clock) as world:
         await world.planned(HOUR)
         await world.stop()
@@ -198,19 +198,19 @@ async def test_what_happened_while_the_operator_was_down_is_heard_when_it_is_bac
         await world.world.wait_for_stage(NoticeStage.ENDED, phase=NoticePhase.COMPLETED, within=SECOND)
 
 
-async def test_what_a_person_called_off_or_deleted(clock: Clock) -> None:
+async def test_deleted_notice_is_recreated_and_a_cancelled_one_stays_cancelled(clock: Clock) -> None:
     async with a_gke_world(clock) as world:
         notice = await world.planned()
         await world.world.client.delete(MAINTENANCE_NOTICES, notice.name)
         await clock.sleep(11 * MINUTE)
-        assert (await world.world.only_notice()).name == notice.name, "as long as GKE plans it"
+        assert (await world.world.only_notice()).name == notice.name, "while GKE schedules it"
         called_off = merge_patch({"spec": {"stage": NoticeStage.CANCELLED}})
         await world.world.client.patch(MAINTENANCE_NOTICES, notice.name, called_off)
         await clock.sleep(HOUR)
         assert (await world.world.only_notice()).spec.stage == NoticeStage.CANCELLED
 
 
-async def test_a_node_that_is_gone_or_another_ends_what_was_about_it(clock: Clock) -> None:
+async def test_deleted_or_recreated_node_cancels_its_notice(clock: Clock) -> None:
     async with a_gke_world(clock) as world:
         await world.planned()
         await world.world.client.delete(NODES, "n1")
@@ -224,7 +224,7 @@ async def test_a_node_that_is_gone_or_another_ends_what_was_about_it(clock: Cloc
 
 
 @pytest.mark.parametrize("value", ["soon", "m1", "9999999999999", "99999999999"])
-async def test_a_label_that_makes_no_sense_says_nothing(clock: Clock, value: str) -> None:
+async def test_malformed_label_is_reported_and_ends_no_notice(clock: Clock, value: str) -> None:
     async with a_gke_world(clock) as world:
         await world.planned()
         await world.label(start=value)
@@ -234,7 +234,7 @@ async def test_a_label_that_makes_no_sense_says_nothing(clock: Clock, value: str
         assert world.source.is_up
 
 
-async def test_it_begins_by_a_label_of_the_very_node(clock: Clock) -> None:
+async def test_early_start_sets_the_perform_label_of_the_same_node(clock: Clock) -> None:
     async with a_gke_world(clock) as world:
         notice = await world.planned()
         await world.source.start_early(notice)
@@ -248,7 +248,7 @@ async def test_it_begins_by_a_label_of_the_very_node(clock: Clock) -> None:
         assert PERFORM not in (await world.world.client.get(NODES, "n1")).metadata.labels
 
 
-async def test_a_cluster_without_such_labels_costs_no_request(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_source_without_gke_labels_sends_no_requests(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     async with a_gke_world(clock) as world:
         lists: list[str] = []
         found = world.world.client.list

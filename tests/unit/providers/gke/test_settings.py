@@ -1,4 +1,4 @@
-"""What can be set about labels of GKE."""
+"""Settings of GKE label events."""
 
 import pytest
 
@@ -8,18 +8,18 @@ from haulout.providers.gke.settings import GkeSettings, read
 
 
 @pytest.mark.parametrize("variables", [{}, {"HAULOUT_GKE": "false"}, {"HAULOUT_GKE_START": "drained"}])
-def test_labels_are_not_looked_at_unless_that_is_switched_on(variables: dict[str, str]) -> None:
+def test_gke_is_disabled_by_default(variables: dict[str, str]) -> None:
     assert read(variables) is None
 
 
-def test_when_a_maintenance_begins_early_can_be_set() -> None:
+def test_gke_early_start_is_configurable() -> None:
     assert read({"HAULOUT_GKE": "true"}) == GkeSettings(early_start=GoogleEarlyStart.NEVER)
-    for begin in GoogleEarlyStart:
-        assert read({"HAULOUT_GKE": "true", "HAULOUT_GKE_START": f" {begin.upper()} "}) == GkeSettings(
-            early_start=begin
+    for early_start in GoogleEarlyStart:
+        assert read({"HAULOUT_GKE": "true", "HAULOUT_GKE_START": f" {early_start.upper()} "}) == GkeSettings(
+            early_start=early_start
         )
 
 
-def test_anything_else_is_refused_with_what_was_found_and_expected() -> None:
+def test_invalid_gke_settings_are_rejected() -> None:
     with pytest.raises(ConfigError, match=r"HAULOUT_GKE_START.*expected .* found 'soon'"):
         read({"HAULOUT_GKE": "true", "HAULOUT_GKE_START": "soon"})

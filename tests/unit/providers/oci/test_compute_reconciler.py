@@ -1,4 +1,4 @@
-"""The comparison with Compute: an error never says that something is gone, and once faults stop all is well."""
+"""Reconciliation with Compute: errors never end a notice, and the state is correct once faults stop."""
 
 from datetime import timedelta
 from typing import Any
@@ -23,7 +23,7 @@ FAULTS: dict[str, dict[str, Any]] = {
 
 
 async def two_open(world: OciWorld) -> tuple[str, str]:
-    """Have two maintenances that everybody knows of, for more than a while."""
+    """Schedule two maintenances, and wait for an hour after their notices are written."""
     world.compartments = (COMPARTMENT,)
     world.cloud.compute_service.page_size = 1
     events = [world.cloud.schedule(world.cloud.launch(name), start=world.clock.now() + 3 * DAY) for name in ("a", "b")]
@@ -36,18 +36,14 @@ async def two_open(world: OciWorld) -> tuple[str, str]:
 
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("call", CALLS)
-async def test_while_compute_is_in_trouble_nothing_is_gone_and_afterwards_everything_is_known(
-    clock: Clock, call: str, fault: str
-) -> None:
+async def test_compute_faults_end_no_notice_and_recovery_reconciles_all(clock: Clock, call: str, fault: str) -> None:
     async with an_oci_world(clock, idle_pause=MINUTE) as world:
         kept, forgotten = await two_open(world)
         world.cloud.forget_event(forgotten)
         problem = world.cloud.faults.fail(call, **FAULTS[fault], times=None)
         await clock.sleep(HOUR)
         assert await world.phase_of(kept) == NoticePhase.PLANNED
-        known_gone = (
-            call == "GetInstanceMaintenanceEvent" and fault == "not allowed"
-        )  # then it is not found in any case
+        known_gone = call == "GetInstanceMaintenanceEvent" and fault == "not allowed"  # then it counts as not found
         assert await world.phase_of(forgotten) == (NoticePhase.CANCELLED if known_gone else NoticePhase.PLANNED)
         world.cloud.faults.remove(problem)
         await world.wait_for_phase(forgotten, NoticePhase.CANCELLED, within=11 * MINUTE)
@@ -56,13 +52,13 @@ async def test_while_compute_is_in_trouble_nothing_is_gone_and_afterwards_everyt
         assert not world.source.problems()
 
 
-async def test_a_list_that_breaks_off_in_the_middle_says_nothing_about_what_is_not_in_it(clock: Clock) -> None:
+async def test_incomplete_list_ends_no_notice(clock: Clock) -> None:
     async with an_oci_world(clock, idle_pause=MINUTE) as world:
         _, forgotten = await two_open(world)
         world.cloud.forget_event(forgotten)
         pages: list[int] = []
 
-        async def break_off(operation: str, after: bool) -> None:  # noqa: FBT001 - what the model of a cloud tells
+        async def break_off(operation: str, after: bool) -> None:  # noqa: FBT001 - as the fake cloud calls it
             if operation == "ListInstanceMaintenanceEvents" and not after:
                 pages.append(1)
                 if len(pages) % 2 == 0:
@@ -73,7 +69,7 @@ async def test_a_list_that_breaks_off_in_the_middle_says_nothing_about_what_is_n
         assert await world.phase_of(forgotten) == NoticePhase.PLANNED
 
 
-async def test_a_call_of_compute_that_never_comes_back_is_given_up(clock: Clock) -> None:
+async def test_hanging_compute_call_times_out(clock: Clock) -> None:
     async with an_oci_world(clock, idle_pause=MINUTE) as world:
         _, forgotten = await two_open(world)
         world.cloud.forget_event(forgotten)
@@ -82,7 +78,7 @@ async def test_a_call_of_compute_that_never_comes_back_is_given_up(clock: Clock)
         await world.wait_for_phase(forgotten, NoticePhase.CANCELLED, within=30 * MINUTE)
 
 
-async def test_what_was_told_a_moment_ago_is_not_gone_though_no_list_has_it_yet(clock: Clock) -> None:
+async def test_recently_reported_event_is_kept_although_lists_do_not_contain_it_yet(clock: Clock) -> None:
     async with an_oci_world(clock) as world:
         world.compartments = (COMPARTMENT,)
         event = world.cloud.schedule(world.cloud.launch("a"), start=clock.now() + DAY)
@@ -96,7 +92,7 @@ async def test_what_was_told_a_moment_ago_is_not_gone_though_no_list_has_it_yet(
         assert await world.phase_of(event) == NoticePhase.PLANNED
 
 
-async def test_an_entry_that_makes_no_sense_is_put_aside_and_the_others_are_taken(clock: Clock) -> None:
+async def test_malformed_list_entry_is_quarantined_and_others_are_processed(clock: Clock) -> None:
     async with an_oci_world(clock) as world:
         world.compartments = (COMPARTMENT,)
         machine = world.cloud.launch("a")
@@ -109,7 +105,7 @@ async def test_an_entry_that_makes_no_sense_is_put_aside_and_the_others_are_take
         assert "timeWindowStart: expected an instant" in world.source.problems()[0]
 
 
-async def test_an_event_without_a_name_of_its_own_gives_way_to_what_compute_calls_it(clock: Clock) -> None:
+async def test_notice_named_after_the_instance_is_replaced_by_the_compute_event(clock: Clock) -> None:
     async with an_oci_world(clock) as world:
         machine = world.cloud.launch("a")
         event = world.cloud.schedule(machine, start=clock.now() + DAY, silent=True)
@@ -123,7 +119,7 @@ async def test_an_event_without_a_name_of_its_own_gives_way_to_what_compute_call
         assert await world.phase_of(event) == NoticePhase.PLANNED
 
 
-async def test_a_list_that_fails_does_not_make_us_ask_for_each_maintenance_in_it(clock: Clock) -> None:
+async def test_failing_list_does_not_cause_a_get_for_each_event(clock: Clock) -> None:
     async with an_oci_world(clock, idle_pause=MINUTE) as world:
         await two_open(world)
         world.cloud.faults.fail("ListInstanceMaintenanceEvents", status=503, times=None)
@@ -133,7 +129,7 @@ async def test_a_list_that_fails_does_not_make_us_ask_for_each_maintenance_in_it
         assert "GetInstanceMaintenanceEvent" not in world.cloud.faults.calls
 
 
-async def test_a_message_that_says_only_that_something_happened_has_compute_asked(clock: Clock) -> None:
+async def test_message_without_details_triggers_a_compute_poll(clock: Clock) -> None:
     async with an_oci_world(clock) as world:
         world.start()
         event = world.cloud.schedule(world.cloud.launch("a"), start=clock.now() + DAY, silent=True)
@@ -142,8 +138,8 @@ async def test_a_message_that_says_only_that_something_happened_has_compute_aske
         await world.wait_for_phase(event, NoticePhase.PLANNED, within=MINUTE)
 
 
-async def test_how_things_are_now_counts_though_a_clock_was_wrong_before(clock: Clock) -> None:
-    """What was reported as of next year would outdo all later reports."""
+async def test_current_state_replaces_a_report_from_the_future(clock: Clock) -> None:
+    """A report from next year would take precedence over all later reports."""
     async with an_oci_world(clock) as world:
         event, _ = await two_open(world)
         wrong = merge_patch({"spec": {"reportedAt": "2027-01-01T00:00:00Z", "start": "2026-01-06T00:00:00Z"}})
@@ -158,7 +154,7 @@ async def test_how_things_are_now_counts_though_a_clock_was_wrong_before(clock: 
         await eventually(clock, lambda: world.start_time_of(event), becomes=again, within=6 * MINUTE, every=MINUTE)
 
 
-async def test_a_failure_stands_until_oci_says_that_it_is_mended_or_the_instance_is_gone(clock: Clock) -> None:
+async def test_failed_maintenance_stays_active_until_success_or_termination(clock: Clock) -> None:
     async with an_oci_world(clock, idle_pause=MINUTE) as world:
         mended, forgotten = await two_open(world)
         for event in (mended, forgotten):
@@ -175,7 +171,7 @@ async def test_a_failure_stands_until_oci_says_that_it_is_mended_or_the_instance
         await world.wait_for_phase(forgotten, NoticePhase.COMPLETED, within=6 * MINUTE)
 
 
-async def test_a_successor_whose_lists_fail_takes_nothing_for_gone(clock: Clock) -> None:
+async def test_successor_with_failing_lists_ends_no_notice(clock: Clock) -> None:
     async with an_oci_world(clock, idle_pause=MINUTE) as world:
         _, forgotten = await two_open(world)
         world.kill()

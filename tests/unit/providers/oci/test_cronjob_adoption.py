@@ -1,4 +1,4 @@
-"""What the OCI Node Maintenance Handler had planned is taken over: nothing is lost, and nothing is there twice."""
+"""CronJobs of the OCI Node Maintenance Handler are adopted: none is lost and none is duplicated."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -31,7 +31,7 @@ NODE = "10.0.10.109"
 
 @asynccontextmanager
 async def a_world(clock: Clock) -> AsyncIterator[tuple[OciWorld, str]]:
-    """Yield a world in which the handler was at work, with the machine of its node."""
+    """Yield a world in which the handler has run, with the machine of its node."""
     async with an_oci_world(clock, idle_pause=10 * MINUTE) as world:
         world.adopts_cronjobs = True
         await world.client.create(NAMESPACES, a_namespace(NAMESPACE))
@@ -41,7 +41,7 @@ async def a_world(clock: Clock) -> AsyncIterator[tuple[OciWorld, str]]:
 
 
 async def plan(world: OciWorld, start: datetime, *, node: str = NODE, **changed: Any) -> CronJob:
-    """Have the handler plan a drain, and acknowledge the message."""
+    """Create the CronJob of a drain, as the handler does."""
     return await world.client.create(CRON_JOBS, a_drain_cronjob(node, start=start, **changed), namespace=NAMESPACE)
 
 
@@ -55,7 +55,7 @@ async def suspended(world: OciWorld) -> list[bool]:
 
 
 async def starts(world: OciWorld) -> list[datetime | None]:
-    """Return when what is open begins."""
+    """Return the starts of the open notices."""
     over = (NoticeStage.CANCELLED, NoticeStage.ENDED)
     return [notice.spec.start for notice in await world.notices() if notice.spec.stage not in over]
 
@@ -65,7 +65,7 @@ def problems_of(world: OciWorld) -> str:
     return "\n".join(problem for problem in world.source.problems() if "CronJob" in problem)
 
 
-async def test_case_33_what_was_planned_is_the_notice_that_oci_tells_of_itself(clock: Clock) -> None:
+async def test_case_33_adopted_cronjob_is_the_notice_of_its_oci_event(clock: Clock) -> None:
     async with a_world(clock) as (world, machine):
         start = clock.now() + 3 * DAY
         event = world.cloud.schedule(machine, start=start, silent=True)
@@ -80,7 +80,7 @@ async def test_case_33_what_was_planned_is_the_notice_that_oci_tells_of_itself(c
         assert [notice.spec.notice_id for notice in await world.notices()] == [event]
 
 
-async def test_case_24_when_its_time_has_come_a_cron_job_is_deleted_and_never_runs_again(clock: Clock) -> None:
+async def test_case_24_adopted_cronjob_is_deleted_at_its_time_without_running(clock: Clock) -> None:
     async with a_world(clock) as (world, machine):
         start = clock.now() + HOUR
         event = world.cloud.schedule(machine, start=start, silent=True)
@@ -93,7 +93,7 @@ async def test_case_24_when_its_time_has_come_a_cron_job_is_deleted_and_never_ru
         assert await world.phase_of(event) == NoticePhase.DUE
 
 
-async def test_case_17_of_a_maintenance_that_was_moved_only_the_new_time_is_left(clock: Clock) -> None:
+async def test_case_17_only_the_new_time_of_a_rescheduled_maintenance_is_kept(clock: Clock) -> None:
     async with a_world(clock) as (world, machine):
         start = clock.now() + 3 * DAY
         event = world.cloud.schedule(machine, start=start, silent=True)
@@ -104,8 +104,8 @@ async def test_case_17_of_a_maintenance_that_was_moved_only_the_new_time_is_left
         assert [(notice.spec.notice_id, notice.spec.start) for notice in await world.notices()] == [(event, start)]
 
 
-async def test_a_drain_that_oci_knows_nothing_of_is_taken_as_it_was_planned(clock: Clock) -> None:
-    """Such as one from a message that somebody wrote by hand. What OCI does not show for long is called off."""
+async def test_cronjob_unknown_to_oci_is_adopted_as_planned_and_later_cancelled(clock: Clock) -> None:
+    """Such as one from a manually written message. A maintenance that OCI does not list for long is cancelled."""
     async with a_world(clock) as (world, machine):
         start = (clock.now() + 3 * DAY).replace(second=0, microsecond=0)
         job = await plan(world, start)
@@ -118,7 +118,7 @@ async def test_a_drain_that_oci_knows_nothing_of_is_taken_as_it_was_planned(cloc
 
 
 @pytest.mark.parametrize("status", [429, 503, 0, 401, 404])
-async def test_while_oci_says_nothing_the_cron_job_stays_until_its_time_is_near(clock: Clock, status: int) -> None:
+async def test_cronjob_is_not_adopted_until_near_its_time_while_oci_fails(clock: Clock, status: int) -> None:
     async with a_world(clock) as (world, machine):
         start = (clock.now() + 3 * HOUR).replace(second=0, microsecond=0)
         world.cloud.faults.fail("GetInstance", status=status, times=None)
@@ -134,7 +134,7 @@ async def test_while_oci_says_nothing_the_cron_job_stays_until_its_time_is_near(
         assert problems_of(world) == ""
 
 
-async def test_what_was_taken_as_planned_gives_way_to_what_oci_tells_later(clock: Clock) -> None:
+async def test_notice_adopted_as_planned_is_replaced_by_the_later_oci_event(clock: Clock) -> None:
     async with a_world(clock) as (world, machine):
         start = (clock.now() + HOUR).replace(second=0, microsecond=0)
         event = world.cloud.schedule(machine, start=start, silent=True)
@@ -143,13 +143,13 @@ async def test_what_was_taken_as_planned_gives_way_to_what_oci_tells_later(clock
         world.start()
         await world.wait_for_phase(machine, NoticePhase.PLANNED)
         world.cloud.faults.remove(problem)
-        world.cloud.reschedule(event, start)  # whatever is told next
+        world.cloud.reschedule(event, start)  # any next event
         await world.wait_for_phase(event, NoticePhase.PLANNED, within=11 * MINUTE)
         await world.wait_for_phase(machine, NoticePhase.CANCELLED, within=25 * MINUTE)
         assert await starts(world) == [start]
 
 
-async def test_without_a_word_from_oci_the_node_is_not_kept_for_ever(clock: Clock) -> None:
+async def test_notice_of_an_adopted_cronjob_is_missed_after_a_day_without_oci(clock: Clock) -> None:
     async with a_world(clock) as (world, machine):
         for call in ("GetInstance", "GetInstanceMaintenanceEvent", "ListInstanceMaintenanceEvents"):
             world.cloud.faults.fail(call, status=404, times=None)
@@ -161,8 +161,8 @@ async def test_without_a_word_from_oci_the_node_is_not_kept_for_ever(clock: Cloc
         await world.wait_for_phase(machine, NoticePhase.MISSED, within=2 * HOUR)
 
 
-async def test_case_23_a_drain_that_the_handler_would_begin_next_year_begins_now(clock: Clock) -> None:
-    """Its minute had begun when the handler wrote it."""
+async def test_case_23_cronjob_whose_minute_has_passed_is_due_now(clock: Clock) -> None:
+    """Its minute had begun when the handler created it."""
     async with a_world(clock) as (world, machine):
         await clock.sleep(20 * SECOND)
         start = clock.now() + LEAD_TIME + 10 * SECOND
@@ -171,7 +171,7 @@ async def test_case_23_a_drain_that_the_handler_would_begin_next_year_begins_now
         await world.wait_for_phase(machine, NoticePhase.DUE, within=MINUTE)
 
 
-async def test_a_cron_job_whose_time_is_long_over_is_deleted_and_says_nothing(clock: Clock) -> None:
+async def test_long_expired_cronjob_is_deleted_without_a_notice(clock: Clock) -> None:
     async with a_world(clock) as (world, _):
         await plan(world, clock.now() + HOUR)
         await clock.sleep(3 * HOUR)
@@ -180,7 +180,7 @@ async def test_a_cron_job_whose_time_is_long_over_is_deleted_and_says_nothing(cl
         assert await world.notices() == []
 
 
-async def test_a_job_that_has_begun_is_left_to_end(clock: Clock) -> None:
+async def test_cronjob_with_an_active_job_is_deleted_only_after_the_job(clock: Clock) -> None:
     async with a_world(clock) as (world, _):
         job = await plan(world, clock.now() + HOUR)
         at_work = merge_patch(
@@ -196,7 +196,7 @@ async def test_a_job_that_has_begun_is_left_to_end(clock: Clock) -> None:
         await eventually(clock, lambda: jobs(world), becomes={})
 
 
-async def test_while_the_handler_runs_beside_us_what_it_plans_is_taken_over(clock: Clock) -> None:
+async def test_cronjobs_created_while_the_operator_runs_are_adopted(clock: Clock) -> None:
     async with a_world(clock) as (world, machine):
         world.start()
         await clock.sleep(HOUR)
@@ -207,7 +207,7 @@ async def test_while_the_handler_runs_beside_us_what_it_plans_is_taken_over(cloc
         await eventually(clock, lambda: suspended(world), becomes=[True])
 
 
-async def test_what_is_not_the_handlers_or_was_suspended_by_a_person_is_left_alone(clock: Clock) -> None:
+async def test_foreign_or_manually_suspended_cronjobs_are_not_adopted(clock: Clock) -> None:
     async with a_world(clock) as (world, machine):
         world.cloud.schedule(machine, start=clock.now() + HOUR, silent=True)
         await plan(world, clock.now() + HOUR, schedule="45 1 * * 6")
@@ -218,7 +218,7 @@ async def test_what_is_not_the_handlers_or_was_suspended_by_a_person_is_left_alo
         assert await world.notices() == []
 
 
-async def test_who_goes_back_and_comes_again_is_taken_over_again(clock: Clock) -> None:
+async def test_cronjob_restored_by_a_rollback_is_adopted_again(clock: Clock) -> None:
     async with a_world(clock) as (world, machine):
         start = clock.now() + 3 * DAY
         event = world.cloud.schedule(machine, start=start, silent=True)
@@ -235,13 +235,13 @@ async def test_who_goes_back_and_comes_again_is_taken_over_again(clock: Clock) -
         await eventually(clock, lambda: suspended(world), becomes=[True])
 
 
-async def test_a_node_that_is_not_there_is_waited_for(clock: Clock, caplog: pytest.LogCaptureFixture) -> None:
+async def test_adoption_waits_for_a_missing_node(clock: Clock, caplog: pytest.LogCaptureFixture) -> None:
     async with a_world(clock) as (world, _):
         start = (clock.now() + 3 * DAY).replace(second=0, microsecond=0)
         await plan(world, start, node="10.0.10.211")
         world.start()
         await eventually(clock, lambda: "there is no node 10.0.10.211" in caplog.text)
-        await world.client.create(NODES, a_node("10.0.10.211"))  # which does not tell its machine
+        await world.client.create(NODES, a_node("10.0.10.211"))  # which has no provider ID
         await eventually(clock, lambda: starts(world), becomes=[start])
         await eventually(clock, lambda: suspended(world), becomes=[True])
         (notice,) = await world.notices()
@@ -249,7 +249,7 @@ async def test_a_node_that_is_not_there_is_waited_for(clock: Clock, caplog: pyte
         assert problems_of(world) == ""
 
 
-async def test_under_the_name_of_an_earlier_maintenance_nothing_is_hidden(
+async def test_cronjob_is_not_adopted_under_the_name_of_a_finished_notice(
     clock: Clock, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with a_world(clock) as (world, machine):
@@ -259,10 +259,10 @@ async def test_under_the_name_of_an_earlier_maintenance_nothing_is_hidden(
         await world.client.delete(CRON_JOBS, first.name, namespace=NAMESPACE)
         await plan(world, clock.now() + 2 * DAY, clock_time="100000")
         await eventually(clock, lambda: f"MaintenanceNotice oci-{machine} is over" in caplog.text)
-        assert await suspended(world) == [False]  # it does its work by itself
+        assert await suspended(world) == [False]  # it still drains by itself
 
 
-async def test_without_leave_to_read_cron_jobs_that_is_told_and_all_else_goes_on(clock: Clock) -> None:
+async def test_missing_permission_to_read_cronjobs_is_reported_and_events_are_processed(clock: Clock) -> None:
     async with a_world(clock) as (world, machine):
         answers = ResponseInjector()
         answers.inject(403, matches=lambda request: "cronjobs" in request.path)
@@ -276,17 +276,17 @@ async def test_without_leave_to_read_cron_jobs_that_is_told_and_all_else_goes_on
 # Crashes
 
 
-async def story(clock: Clock, points: CrashPoints) -> tuple[Any, ...]:
-    """Take over two drains, of which OCI knows one; return what comes out."""
+async def scenario(clock: Clock, points: CrashPoints) -> tuple[Any, ...]:
+    """Adopt two drains, of which OCI knows one; return the final notices."""
     async with a_world(clock) as (world, machine):
         world.transport = CrashPointTransport(world.transport, points)
 
-        async def calls(operation: str, after: bool) -> None:  # noqa: FBT001 - what the model of a cloud tells
-            if operation == "GetInstance":  # what else the source asks is a story of its own
+        async def calls(operation: str, after: bool) -> None:  # noqa: FBT001 - as the fake cloud calls it
+            if operation == "GetInstance":  # other calls are tested elsewhere
                 await points.call(operation, after)
 
         world.cloud.faults.on_call = calls
-        points.kill = lambda: _die(world)
+        points.kill = lambda: _kill_and_restart(world)
         start = (clock.now() + HOUR).replace(second=0, microsecond=0)
         event = world.cloud.schedule(machine, start=start, silent=True)
         await world.client.create(NODES, a_node("10.0.10.211"))
@@ -295,7 +295,7 @@ async def story(clock: Clock, points: CrashPoints) -> tuple[Any, ...]:
         world.start()
         for _ in range(20):
             await clock.sleep(10 * SECOND)
-            await _nothing_is_lost(world)
+            await _assert_suspended_cronjobs_have_notices(world)
         assert await suspended(world) == [True, True]
         await clock.sleep(start - clock.now() + 2 * MINUTE)
         points.crash_at = 0
@@ -303,19 +303,19 @@ async def story(clock: Clock, points: CrashPoints) -> tuple[Any, ...]:
         return event, sorted((notice.name, notice.spec.start, notice.status.phase) for notice in await world.notices())
 
 
-async def _nothing_is_lost(world: OciWorld) -> None:
-    """Have a notice for each CronJob that will not do its work."""
+async def _assert_suspended_cronjobs_have_notices(world: OciWorld) -> None:
+    """Assert that each suspended CronJob has a notice."""
     there = {notice.name for notice in await world.notices()}
     for job in (await world.client.list(CRON_JOBS)).items:
         assert not job.spec.suspend or job.metadata.annotations[NOTICE_ANNOTATION] in there
 
 
-def _die(world: OciWorld) -> None:
+def _kill_and_restart(world: OciWorld) -> None:
     world.kill()
-    world.tasks.create_task(_revive(world))
+    world.tasks.create_task(_restart_later(world))
 
 
-async def _revive(world: OciWorld) -> None:
+async def _restart_later(world: OciWorld) -> None:
     await world.clock.sleep(timedelta(seconds=40))
     world.start()
 
@@ -324,15 +324,17 @@ def run_with_crash_at(at: int = 0) -> tuple[tuple[Any, ...], CrashPoints]:
     points = CrashPoints(at)
 
     async def run() -> tuple[Any, ...]:
-        return await story(VirtualClock(), points)
+        return await scenario(VirtualClock(), points)
 
     return run_virtual(run()), points
 
 
-def test_wherever_we_die_the_same_is_taken_over_and_nothing_is_lost_meanwhile() -> None:
-    expected, calm = run_with_crash_at()
+def test_adoption_is_the_same_after_a_crash_at_any_step() -> None:
+    expected, uninterrupted = run_with_crash_at()
     assert len(expected[1]) == 2
-    assert {"after POST", "before PATCH", "after PATCH", "after DELETE", "after GetInstance"} <= set(calm.reached)
-    for number, what in enumerate(calm.reached, start=1):
+    assert {"after POST", "before PATCH", "after PATCH", "after DELETE", "after GetInstance"} <= set(
+        uninterrupted.reached
+    )
+    for number, what in enumerate(uninterrupted.reached, start=1):
         found, _ = run_with_crash_at(number)
         assert found == expected, f"killed {what}, point {number}"

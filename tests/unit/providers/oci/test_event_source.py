@@ -1,4 +1,4 @@
-"""Maintenance in OCI as it goes, on virtual time: what becomes of it in the cluster, whoever is down meanwhile."""
+"""Maintenance in OCI and its notices, on virtual time, also during downtime."""
 
 from collections.abc import Callable
 from datetime import datetime, timedelta
@@ -12,11 +12,11 @@ from support.builders.objects import a_node
 from support.clouds.oci import DAY, HOUR, MINUTE, SECOND, OciWorld, an_oci_world
 from support.expectations.eventually import eventually
 
-Deed = Callable[[OciWorld, str], None]
+Change = Callable[[OciWorld, str], None]
 
 
 async def planned(world: OciWorld, *, start: datetime | None = None) -> tuple[str, str]:
-    """Have a node with a maintenance in two weeks that everybody knows of; return machine and maintenance."""
+    """Create a node with a known maintenance in two weeks; return machine and maintenance event."""
     machine = world.cloud.launch("oke-c1-n1-s1-0")
     await world.create_node("10.0.10.7", machine)
     event = world.cloud.schedule(machine, start=start or world.clock.now() + 14 * DAY)
@@ -25,7 +25,7 @@ async def planned(world: OciWorld, *, start: datetime | None = None) -> tuple[st
     return machine, event
 
 
-async def test_a_maintenance_planned_long_ahead_goes_its_way(clock: Clock) -> None:
+async def test_oci_maintenance_goes_through_all_phases_of_its_notice(clock: Clock) -> None:
     async with an_oci_world(clock, idle_pause=4 * MINUTE) as world:
         _, event = await planned(world, start=clock.now() + DAY)
         notice = await world.notice(event)
@@ -38,7 +38,7 @@ async def test_a_maintenance_planned_long_ahead_goes_its_way(clock: Clock) -> No
         assert notice.spec.start is not None
         assert notice.spec.deadline - notice.spec.start == DAY
         await clock.sleep(2 * HOUR)
-        await world.stop_for(DAY - 3 * HOUR)  # nothing depends on who listens meanwhile
+        await world.stop_for(DAY - 3 * HOUR)  # nothing depends on a running source meanwhile
         await clock.sleep(40 * MINUTE)
         assert await world.phase_of(event) == NoticePhase.PLANNED
         await world.wait_for_phase(event, NoticePhase.DUE, within=10 * MINUTE)
@@ -50,9 +50,9 @@ async def test_a_maintenance_planned_long_ahead_goes_its_way(clock: Clock) -> No
         assert len(await world.notices()) == 1
 
 
-@pytest.mark.parametrize("silent", [False, True], ids=["told", "not told"])
+@pytest.mark.parametrize("silent", [False, True], ids=["published", "not published"])
 @pytest.mark.parametrize("by", [-7 * DAY, 7 * DAY], ids=["earlier", "later"])
-async def test_a_maintenance_that_is_moved_is_planned_anew(clock: Clock, by: timedelta, *, silent: bool) -> None:
+async def test_rescheduled_maintenance_has_its_new_start(clock: Clock, by: timedelta, *, silent: bool) -> None:
     async with an_oci_world(clock) as world:
         _, event = await planned(world)
         await clock.sleep(HOUR)
@@ -63,15 +63,15 @@ async def test_a_maintenance_that_is_moved_is_planned_anew(clock: Clock, by: tim
         assert len(await world.notices()) == 1
 
 
-async def test_a_maintenance_that_is_moved_into_the_past_is_due_at_once(clock: Clock) -> None:
+async def test_maintenance_rescheduled_into_the_past_is_due_at_once(clock: Clock) -> None:
     async with an_oci_world(clock) as world:
         _, event = await planned(world)
         world.cloud.reschedule(event, clock.now() - HOUR)
         await world.wait_for_phase(event, NoticePhase.DUE)
 
 
-@pytest.mark.parametrize("silent", [False, True], ids=["told", "not told"])
-async def test_case_22_a_maintenance_that_is_cancelled_is_never_due(clock: Clock, *, silent: bool) -> None:
+@pytest.mark.parametrize("silent", [False, True], ids=["published", "not published"])
+async def test_case_22_cancelled_maintenance_is_never_due(clock: Clock, *, silent: bool) -> None:
     async with an_oci_world(clock) as world:
         _, event = await planned(world)
         world.cloud.end_maintenance(event, state="CANCELED", silent=silent)
@@ -80,14 +80,14 @@ async def test_case_22_a_maintenance_that_is_cancelled_is_never_due(clock: Clock
         assert await world.phase_of(event) == NoticePhase.CANCELLED
 
 
-async def test_case_5_a_maintenance_that_begins_early_is_active_whatever_was_planned(clock: Clock) -> None:
+async def test_case_5_maintenance_that_starts_early_is_active(clock: Clock) -> None:
     async with an_oci_world(clock) as world:
         _, event = await planned(world)
         world.cloud.start_maintenance(event)
         await world.wait_for_phase(event, NoticePhase.ACTIVE)
 
 
-async def test_a_maintenance_that_begins_unannounced_is_active(clock: Clock) -> None:
+async def test_unannounced_maintenance_is_active(clock: Clock) -> None:
     async with an_oci_world(clock) as world:
         machine = world.cloud.launch("w")
         await world.create_node("n1", machine)
@@ -99,7 +99,7 @@ async def test_a_maintenance_that_begins_unannounced_is_active(clock: Clock) -> 
         assert notice.status.node_name == "n1"
 
 
-async def test_an_end_that_is_told_twice_is_one_end(clock: Clock) -> None:
+async def test_repeated_end_event_changes_nothing(clock: Clock) -> None:
     async with an_oci_world(clock) as world:
         _, event = await planned(world)
         world.cloud.start_maintenance(event)
@@ -110,7 +110,7 @@ async def test_an_end_that_is_told_twice_is_one_end(clock: Clock) -> None:
         assert (await world.notice(event)).status.history == ended.status.history
 
 
-async def test_case_21_a_maintenance_that_failed_leaves_the_node_out_of_service(clock: Clock) -> None:
+async def test_case_21_failed_maintenance_stays_active(clock: Clock) -> None:
     async with an_oci_world(clock) as world:
         _, event = await planned(world)
         world.cloud.start_maintenance(event)
@@ -121,7 +121,7 @@ async def test_case_21_a_maintenance_that_failed_leaves_the_node_out_of_service(
         assert await world.phase_of(event) == NoticePhase.ACTIVE
 
 
-async def test_the_maintenance_of_an_instance_that_is_gone_is_over(clock: Clock) -> None:
+async def test_maintenance_of_a_terminated_instance_is_cancelled(clock: Clock) -> None:
     async with an_oci_world(clock) as world:
         machine, event = await planned(world)
         await clock.sleep(HOUR)
@@ -130,7 +130,7 @@ async def test_the_maintenance_of_an_instance_that_is_gone_is_over(clock: Clock)
         await world.wait_for_phase(event, NoticePhase.CANCELLED, within=6 * MINUTE)
 
 
-async def test_what_nobody_knows_of_any_more_is_over_if_lists_come_whole_and_not_if_they_fail(clock: Clock) -> None:
+async def test_missing_event_is_cancelled_only_after_a_complete_list(clock: Clock) -> None:
     async with an_oci_world(clock) as world:
         _, event = await planned(world)
         await clock.sleep(HOUR)
@@ -145,7 +145,7 @@ async def test_what_nobody_knows_of_any_more_is_over_if_lists_come_whole_and_not
         assert not world.source.problems()
 
 
-async def test_without_permission_to_look_nothing_is_taken_for_gone(clock: Clock) -> None:
+async def test_missing_compute_permissions_end_no_notice(clock: Clock) -> None:
     async with an_oci_world(clock) as world:
         _, event = await planned(world)
         for call in ("ListInstanceMaintenanceEvents", "GetInstanceMaintenanceEvent", "GetInstance"):
@@ -154,7 +154,7 @@ async def test_without_permission_to_look_nothing_is_taken_for_gone(clock: Clock
         assert await world.phase_of(event) == NoticePhase.PLANNED
 
 
-async def test_an_instance_that_is_no_node_yet_is_waited_for(clock: Clock) -> None:
+async def test_notice_of_an_instance_without_a_node_is_assigned_when_the_node_joins(clock: Clock) -> None:
     async with an_oci_world(clock) as world:
         machine = world.cloud.launch("late")
         event = world.cloud.schedule(machine, start=clock.now() + DAY)
@@ -167,7 +167,7 @@ async def test_an_instance_that_is_no_node_yet_is_waited_for(clock: Clock) -> No
         await eventually(clock, lambda: _node(world, event), becomes="late")
 
 
-async def test_case_13_a_node_that_tells_no_machine_is_found_by_its_label_hostname(clock: Clock) -> None:
+async def test_case_13_node_without_a_provider_id_is_found_by_its_hostname_label(clock: Clock) -> None:
     async with an_oci_world(clock) as world:
         machine = world.cloud.launch("oke-c1-n1-s1-0")
         await _unmarked_node(world, "10.0.10.7", "oke-c1-n1-s1-0")
@@ -177,7 +177,7 @@ async def test_case_13_a_node_that_tells_no_machine_is_found_by_its_label_hostna
         await eventually(clock, lambda: _node(world, event), becomes="10.0.10.7")
 
 
-async def test_two_nodes_that_are_called_the_same_are_left_alone_and_that_is_said(clock: Clock) -> None:
+async def test_ambiguous_hostname_assigns_no_node_and_is_reported(clock: Clock) -> None:
     async with an_oci_world(clock) as world:
         machine = world.cloud.launch("twin")
         await _unmarked_node(world, "n1", "twin")
@@ -188,7 +188,7 @@ async def test_two_nodes_that_are_called_the_same_are_left_alone_and_that_is_sai
         assert await _node(world, event) == ""
 
 
-async def test_case_19_an_event_that_is_delivered_three_times_is_one_notice(clock: Clock) -> None:
+async def test_case_19_event_delivered_three_times_is_one_notice(clock: Clock) -> None:
     async with an_oci_world(clock) as world:
         _, event = await planned(world)
         before = await world.notice(event)
@@ -199,7 +199,7 @@ async def test_case_19_an_event_that_is_delivered_three_times_is_one_notice(cloc
         assert (after.spec, after.status.history) == (before.spec, before.status.history)
 
 
-async def test_case_17_of_two_plans_the_newer_counts_in_whatever_order_they_come(clock: Clock) -> None:
+async def test_case_17_newer_of_two_plans_applies_in_any_order(clock: Clock) -> None:
     async with an_oci_world(clock) as world:
         machine = world.cloud.launch("w")
         old_start, new_start = clock.now() + 14 * DAY, clock.now() + 9 * DAY
@@ -215,16 +215,16 @@ async def test_case_17_of_two_plans_the_newer_counts_in_whatever_order_they_come
         assert await world.start_time_of(event) == new_start
 
 
-async def test_an_end_that_comes_before_its_beginning_stays_the_end(clock: Clock) -> None:
+async def test_ended_notice_stays_completed_after_a_late_begin_event(clock: Clock) -> None:
     async with an_oci_world(clock) as world:
         machine = world.cloud.launch("w")
         event = world.cloud.schedule(machine, start=clock.now(), silent=True)
         world.cloud.start_maintenance(event, silent=True)
-        begun = world.cloud.event_document(event, ".begin")
+        begin_event = world.cloud.event_document(event, ".begin")
         world.cloud.end_maintenance(event)
         world.start()
         await world.wait_for_phase(event, NoticePhase.COMPLETED)
-        world.cloud.publish(begun)
+        world.cloud.publish(begin_event)
         await clock.sleep(HOUR)
         assert await world.phase_of(event) == NoticePhase.COMPLETED
 
@@ -233,7 +233,7 @@ def _reschedule(world: OciWorld, event: str) -> None:
     world.cloud.reschedule(event, world.clock.now() + 2 * DAY)
 
 
-DEEDS: dict[str, tuple[Deed, NoticePhase]] = {
+CHANGES: dict[str, tuple[Change, NoticePhase]] = {
     "moved": (_reschedule, NoticePhase.PLANNED),
     "moved past": (lambda world, event: world.cloud.reschedule(event, world.clock.now() - HOUR), NoticePhase.DUE),
     "cancelled": (lambda world, event: world.cloud.end_maintenance(event, state="CANCELED"), NoticePhase.CANCELLED),
@@ -242,9 +242,9 @@ DEEDS: dict[str, tuple[Deed, NoticePhase]] = {
 }
 
 
-@pytest.mark.parametrize("deed", DEEDS)
-async def test_what_happens_while_nobody_listens_is_known_seconds_after(clock: Clock, deed: str) -> None:
-    act, phase = DEEDS[deed]
+@pytest.mark.parametrize("change", CHANGES)
+async def test_changes_during_downtime_are_applied_seconds_after_a_restart(clock: Clock, change: str) -> None:
+    act, phase = CHANGES[change]
     async with an_oci_world(clock) as world:
         _, event = await planned(world)
         world.kill()
@@ -257,23 +257,23 @@ async def test_what_happens_while_nobody_listens_is_known_seconds_after(clock: C
         assert len(await world.notices()) == 1
 
 
-@pytest.mark.parametrize("deed", ["moved", "ended"])
-async def test_what_happened_longer_ago_than_the_stream_remembers_is_still_learned(clock: Clock, deed: str) -> None:
-    act, phase = DEEDS[deed]
+@pytest.mark.parametrize("change", ["moved", "ended"])
+async def test_changes_beyond_the_stream_retention_are_read_from_compute(clock: Clock, change: str) -> None:
+    act, phase = CHANGES[change]
     async with an_oci_world(clock) as world:
         world.cloud.stream.retention = DAY  # the shortest that there is
         _, event = await planned(world, start=clock.now() + 60 * DAY)
         world.kill()
         act(world, event)
         await clock.sleep(DAY + HOUR)
-        if deed == "moved":
+        if change == "moved":
             act(world, event)
         world.start()
         await clock.sleep(10 * SECOND)
         assert await world.phase_of(event) == phase
 
 
-async def test_case_12_a_new_group_reads_what_is_retained_and_a_successor_goes_on_after_it(clock: Clock) -> None:
+async def test_case_12_new_group_reads_retained_messages_and_a_successor_continues(clock: Clock) -> None:
     async with an_oci_world(clock) as world:
         machine = world.cloud.launch("w")
         events = [world.cloud.schedule(machine, start=clock.now() + DAY) for _ in range(30)]
@@ -289,8 +289,8 @@ async def test_case_12_a_new_group_reads_what_is_retained_and_a_successor_goes_o
         assert world.source._consumer.messages_processed == 0
 
 
-async def test_a_maintenance_long_over_that_is_read_again_raises_no_alarm(clock: Clock) -> None:
-    """A new group begins with a week of old messages: what they announced may be over, which Compute knows."""
+async def test_long_finished_maintenance_is_completed_without_being_missed(clock: Clock) -> None:
+    """A new group starts with a week of old messages; Compute knows which of their maintenances are finished."""
     async with an_oci_world(clock) as world:
         machine = world.cloud.launch("w")
         await world.create_node("n1", machine)
@@ -302,7 +302,7 @@ async def test_a_maintenance_long_over_that_is_read_again_raises_no_alarm(clock:
         assert not any("Missed" in entry.message for entry in notice.status.history)
 
 
-async def test_what_the_stream_never_told_is_found_in_a_known_compartment(clock: Clock) -> None:
+async def test_events_missing_from_the_stream_are_found_by_compartment(clock: Clock) -> None:
     async with an_oci_world(clock) as world:
         machine = world.cloud.launch("w")
         world.compartments = (world.cloud.compute_service.instances[machine]["compartmentId"],)
@@ -334,7 +334,7 @@ async def _unmarked_node(world: OciWorld, name: str, hostname: str) -> None:
     await world.client.create(NODES, a_node(name, labels={"hostname": hostname}))
 
 
-async def test_an_instance_that_is_preempted_is_due_at_once_and_forgotten_when_it_is_gone(clock: Clock) -> None:
+async def test_preemption_is_due_at_once_and_cancelled_when_the_instance_is_terminated(clock: Clock) -> None:
     async with an_oci_world(clock) as world:
         machine = world.cloud.launch("spot")
         await world.create_node("10.0.10.7", machine)
@@ -350,7 +350,7 @@ async def test_an_instance_that_is_preempted_is_due_at_once_and_forgotten_when_i
         assert not world.source.problems()
 
 
-async def test_a_host_that_failed_is_over_when_the_instance_runs_on_and_may_fail_again(clock: Clock) -> None:
+async def test_host_failure_completes_while_the_instance_runs_and_may_repeat(clock: Clock) -> None:
     async with an_oci_world(clock) as world:
         machine = world.cloud.launch("worker")
         await world.create_node("10.0.10.7", machine)

@@ -1,4 +1,4 @@
-"""What the CronJobs of the OCI Node Maintenance Handler stand for."""
+"""Parsing the CronJobs of the OCI Node Maintenance Handler."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -22,7 +22,7 @@ def read(body: RawObject, *, made: datetime = MADE) -> HandlerDrain | None:
     return parse_cron_job(msgspec.convert(body | {"metadata": metadata}, CronJob))
 
 
-def test_case_33_the_node_and_the_time_are_read() -> None:
+def test_case_33_node_and_start_are_parsed_from_the_cronjob() -> None:
     body = a_drain_cronjob(NODE, start=START)
     assert body["spec"]["schedule"] == "45 1 16 4 *"
     assert read(body) == HandlerDrain(NODE, START - timedelta(minutes=15), MADE)
@@ -32,16 +32,16 @@ def test_case_33_the_node_and_the_time_are_read() -> None:
     ("made", "start"),
     [
         ("2026-12-30T23:00:00Z", "2027-01-02T00:10:00Z"),
-        ("2026-04-16T01:45:20Z", "2026-04-16T02:00:59Z"),  # its minute had begun when it was made
-        ("2026-04-16T01:46:02Z", "2026-04-16T02:00:59Z"),  # and was over when the server took it
+        ("2026-04-16T01:45:20Z", "2026-04-16T02:00:59Z"),  # its minute had begun when it was created
+        ("2026-04-16T01:46:02Z", "2026-04-16T02:00:59Z"),  # and was over when the server accepted it
         ("2027-03-01T00:00:00Z", "2028-02-29T12:00:00Z"),
     ],
 )
-def test_the_year_is_the_first_that_fits(made: str, start: str) -> None:
-    begins = datetime.fromisoformat(start)
-    found = read(a_drain_cronjob(NODE, start=begins), made=datetime.fromisoformat(made))
+def test_year_of_the_start_is_the_first_that_fits(made: str, start: str) -> None:
+    expected_start = datetime.fromisoformat(start)
+    found = read(a_drain_cronjob(NODE, start=expected_start), made=datetime.fromisoformat(made))
     assert found is not None
-    assert found.start == begins.replace(second=0)
+    assert found.start == expected_start.replace(second=0)
 
 
 def changed_cron_job(**metadata: Any) -> RawObject:
@@ -58,9 +58,9 @@ def running_commands(*commands: str) -> RawObject:
     "body",
     [
         pytest.param(changed_cron_job(name="nightly-drain-10.0.10.109"), id="another name"),
-        pytest.param(changed_cron_job(name="scheduled-drain-10.0.10.110-081531"), id="a name that says another node"),
+        pytest.param(changed_cron_job(name="scheduled-drain-10.0.10.110-081531"), id="a name with another node"),
         pytest.param(a_drain_cronjob(NODE, start=START, schedule="45 1 * * 6"), id="every week"),
-        pytest.param(a_drain_cronjob(NODE, start=START, schedule="45 1 31 2 *"), id="a day that never comes"),
+        pytest.param(a_drain_cronjob(NODE, start=START, schedule="45 1 31 2 *"), id="a day that does not exist"),
         pytest.param(a_drain_cronjob(NODE, start=START, schedule="99 99 99 99 *"), id="no time"),
         pytest.param(a_drain_cronjob(NODE, start=START, timeZone="Europe/Berlin"), id="in a time zone"),
         pytest.param(running_commands("kubectl drain 10.0.10.109 --ignore-daemonsets"), id="another drain"),
@@ -69,29 +69,29 @@ def running_commands(*commands: str) -> RawObject:
         pytest.param(running_commands(), id="no container"),
     ],
 )
-def test_what_the_handler_has_not_written_is_not_taken_for_its(body: RawObject) -> None:
+def test_cronjobs_not_created_by_the_handler_are_ignored(body: RawObject) -> None:
     assert read(body) is None
 
 
 @given(
-    made=st.datetimes(datetime(2020, 1, 1), datetime(2060, 1, 1), timezones=st.just(UTC)),  # noqa: DTZ001 - it gets one
+    made=st.datetimes(datetime(2020, 1, 1), datetime(2060, 1, 1), timezones=st.just(UTC)),  # noqa: DTZ001 - it gets a time zone
     ahead=st.timedeltas(timedelta(minutes=15, microseconds=1), timedelta(days=360)),
 )
-def test_a_start_is_read_as_it_was_to_the_minute(made: datetime, ahead: timedelta) -> None:
+def test_start_is_parsed_to_the_minute(made: datetime, ahead: timedelta) -> None:
     start = made + ahead
     found = read(a_drain_cronjob("n1", start=start), made=made.replace(microsecond=0))
     assert found is not None
     assert found.start == start.replace(second=0, microsecond=0)
 
 
-def test_case_29_a_long_name_of_a_node_is_read() -> None:
+def test_case_29_long_node_name_is_parsed() -> None:
     name = "oke-" + "x" * 56
     found = read(a_drain_cronjob(name, start=START))
     assert found is not None
     assert found.node == name
 
 
-def test_a_notice_has_the_name_of_the_machine_and_what_was_planned_last_counts() -> None:
+def test_report_has_the_instance_id_and_the_creation_time_of_the_cronjob() -> None:
     node = Node(spec=NodeSpec(provider_id="oci://ocid1.instance.oc1.fra.a"))
     report = report_of(HandlerDrain(NODE, START, MADE), node)
     assert (report.source, report.notice_id, report.at) == ("oci", "ocid1.instance.oc1.fra.a", MADE)
@@ -99,6 +99,6 @@ def test_a_notice_has_the_name_of_the_machine_and_what_was_planned_last_counts()
     assert report.node_name == ""
 
 
-def test_a_node_without_a_machine_is_named() -> None:
+def test_report_about_a_node_without_a_provider_id_has_its_name() -> None:
     report = report_of(HandlerDrain(NODE, START, MADE), Node())
     assert (report.source, report.node_name) == ("onmh", NODE)

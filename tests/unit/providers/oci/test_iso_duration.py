@@ -26,20 +26,20 @@ from haulout.providers.oci import maintenance_events
         ("P1Y", timedelta(days=366)),
     ],
 )
-def test_a_duration_is_read(text: str, expected: timedelta) -> None:
+def test_iso_durations_are_parsed(text: str, expected: timedelta) -> None:
     assert maintenance_events.parse_iso_duration(text) == expected
 
 
 @pytest.mark.parametrize(
     "text", ["", "P", "PT", "P1DT", "1D", "P-1D", "-P1D", "PT2H1D", "P1S", "2h", "P999999Y", "P1D\x00"]
 )
-def test_what_is_no_duration_is_refused_with_an_example(text: str) -> None:
+def test_malformed_iso_duration_is_rejected_with_an_example(text: str) -> None:
     with pytest.raises(ValueError, match="expected a duration"):
         maintenance_events.parse_iso_duration(text)
 
 
 @given(st.text(alphabet="PTYMWDHS0123456789.,-+ ", max_size=30))
-def test_any_text_is_a_duration_or_refused(text: str) -> None:
+def test_any_text_is_a_duration_or_a_value_error(text: str) -> None:
     try:
         assert maintenance_events.parse_iso_duration(text) >= timedelta()
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""What OCI says about maintenance, read: tolerant of how it is written, exact in what is meant."""
+"""Parsing maintenance events of OCI: tolerant in format, exact in meaning."""
 
 import base64
 import json
@@ -21,14 +21,14 @@ from haulout.providers.oci.maintenance_events import (
 from support.clouds.oci_events import COMPARTMENT, ENDED, EVENT, INSTANCE, SCHEDULED, STARTED, entry, envelope, message
 
 START = datetime(2026, 4, 16, 2, tzinfo=UTC)
-SAID = datetime(2026, 4, 2, 8, 15, 30, tzinfo=UTC)
+EVENT_TIME = datetime(2026, 4, 2, 8, 15, 30, tzinfo=UTC)
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
 
 
 def read(document: Any) -> NoticeReport:
-    told = parse_message(message(document))
-    assert isinstance(told, MaintenanceMessage)
-    return told.report
+    parsed = parse_message(message(document))
+    assert isinstance(parsed, MaintenanceMessage)
+    return parsed.report
 
 
 def plan(document: Any) -> MaintenancePlan:
@@ -37,14 +37,14 @@ def plan(document: Any) -> MaintenancePlan:
     return found
 
 
-def test_an_event_that_announces_a_maintenance() -> None:
-    told = parse_message(message(envelope()))
-    assert isinstance(told, MaintenanceMessage)
-    assert told.compartment == COMPARTMENT
-    assert told.report == NoticeReport(
+def test_scheduled_event_is_parsed_to_a_report() -> None:
+    parsed = parse_message(message(envelope()))
+    assert isinstance(parsed, MaintenanceMessage)
+    assert parsed.compartment == COMPARTMENT
+    assert parsed.report == NoticeReport(
         source="oci",
         notice_id=EVENT,
-        at=SAID,
+        at=EVENT_TIME,
         provider_id=INSTANCE,
         stage=NoticeStage.SCHEDULED,
         plan=MaintenancePlan(
@@ -59,7 +59,7 @@ def test_an_event_that_announces_a_maintenance() -> None:
     )
 
 
-def test_an_envelope_of_cloud_events_1_says_the_same() -> None:
+def test_cloud_events_1_envelope_parses_to_the_same_report() -> None:
     old = envelope()
     new = {"specversion": "1.0", "type": old["eventType"], "id": old["eventID"], "time": old["eventTime"]}
     assert read(new | {"source": "ComputeApi", "data": old["data"]}) == read(old)
@@ -87,7 +87,7 @@ def test_an_envelope_of_cloud_events_1_says_the_same() -> None:
         (ENDED, "CANCELED", NoticeStage.CANCELLED),
     ],
 )
-def test_how_far_it_is(kind: str, state: Any, stage: NoticeStage) -> None:
+def test_stage_follows_from_the_maintenance_state(kind: str, state: Any, stage: NoticeStage) -> None:
     assert read(envelope(kind, lifecycleState=state)).stage is stage
 
 
@@ -106,7 +106,7 @@ def test_how_far_it_is(kind: str, state: Any, stage: NoticeStage) -> None:
         (["STOP"], MaintenanceKind.UNKNOWN),
     ],
 )
-def test_what_happens_to_the_machine(action: Any, kind: MaintenanceKind) -> None:
+def test_maintenance_kind_follows_from_the_instance_action(action: Any, kind: MaintenanceKind) -> None:
     assert plan(envelope(instanceAction=action)).kind is kind
 
 
@@ -122,11 +122,11 @@ def test_what_happens_to_the_machine(action: Any, kind: MaintenanceKind) -> None
         "2026-04-16 02:00:00Z",
     ],
 )
-def test_case_28_an_instant_may_be_written_in_any_way_of_rfc_3339(written: str) -> None:
+def test_case_28_instants_are_parsed_in_any_rfc_3339_format(written: str) -> None:
     assert plan(envelope(timeWindowStart=written)).start == START
 
 
-def test_nanoseconds_are_cut() -> None:
+def test_nanoseconds_are_truncated() -> None:
     assert plan(envelope(timeWindowStart="2026-04-16T02:00:00.123456789Z")).start == START.replace(microsecond=123456)
 
 
@@ -142,7 +142,7 @@ def test_nanoseconds_are_cut() -> None:
         (86400, {"hours": 2}, None, None),
     ],
 )
-def test_the_latest_start_and_the_end(
+def test_deadline_and_end_follow_from_window_and_estimate(
     window: Any, estimate: Any, deadline: datetime | None, end: datetime | None
 ) -> None:
     found = plan(envelope(startWindowDuration=window, estimatedDuration=estimate))
@@ -154,32 +154,32 @@ def test_the_latest_start_and_the_end(
     [
         ("2026-04-30T00:00:00Z", START + DAY),
         ("2026-04-16T12:00:00Z", START + 10 * HOUR),
-        ("2026-04-10T00:00:00Z", START),  # what is due before it can begin, begins when it can
+        ("2026-04-10T00:00:00Z", START),  # a due date before the window means the start of the window
         ("soon", START + DAY),
         (None, START + DAY),
     ],
 )
 def test_the_hard_due_date_bounds_the_window(due: str | None, deadline: datetime) -> None:
-    found = parse_entry(entry(timeHardDueDate=due), at=SAID).plan
+    found = parse_entry(entry(timeHardDueDate=due), at=EVENT_TIME).plan
     assert found is not None
     assert found.deadline == deadline
 
 
-def test_a_maintenance_that_has_begun_is_expected_to_last_from_then_on() -> None:
-    begun = plan(envelope(STARTED, timeWindowStart="2026-04-02T08:00:00Z"))
-    assert begun.end == SAID + 2 * HOUR
-    listed = parse_entry(entry(lifecycleState="PROCESSING", timeStarted="2026-04-16T05:00:00Z"), at=SAID)
+def test_end_of_a_started_maintenance_counts_from_its_actual_start() -> None:
+    started = plan(envelope(STARTED, timeWindowStart="2026-04-02T08:00:00Z"))
+    assert started.end == EVENT_TIME + 2 * HOUR
+    listed = parse_entry(entry(lifecycleState="PROCESSING", timeStarted="2026-04-16T05:00:00Z"), at=EVENT_TIME)
     assert listed.stage is NoticeStage.STARTED
     assert listed.plan is not None
     assert listed.plan.end == START + 5 * HOUR
 
 
-def test_a_maintenance_that_has_begun_early_does_not_end_before_its_start() -> None:
-    begun = plan(envelope(STARTED))
-    assert (begun.start, begun.end) == (START, START)
+def test_end_of_an_early_maintenance_is_not_before_its_planned_start() -> None:
+    started = plan(envelope(STARTED))
+    assert (started.start, started.end) == (START, START)
 
 
-def test_begin_and_end_need_nothing_but_the_instance() -> None:
+def test_begin_and_end_events_require_only_the_instance() -> None:
     for kind, stage in ((STARTED, NoticeStage.STARTED), (ENDED, NoticeStage.ENDED)):
         document = envelope(kind)
         document["data"]["additionalDetails"] = {"instanceId": INSTANCE}
@@ -188,24 +188,24 @@ def test_begin_and_end_need_nothing_but_the_instance() -> None:
 
 
 @pytest.mark.parametrize("resource", [None, ""])
-def test_without_a_name_of_its_own_a_maintenance_is_named_after_its_instance(resource: Any) -> None:
+def test_event_without_a_resource_id_has_the_instance_id(resource: Any) -> None:
     assert read(envelope(resource=resource)).notice_id == INSTANCE
 
 
-def test_without_a_time_of_its_own_an_event_is_as_old_as_its_message() -> None:
+def test_event_without_a_time_has_the_time_of_its_message() -> None:
     document = envelope()
     del document["eventTime"]
     assert read(document).at == datetime(2026, 4, 2, 8, 15, 31, 123000, tzinfo=UTC)
 
 
-def test_an_event_of_the_future_is_as_old_as_its_message() -> None:
+def test_event_time_in_the_future_is_replaced_by_the_time_of_its_message() -> None:
     assert read(envelope() | {"eventTime": "2199-01-01T00:00:00Z"}).at == datetime(
         2026, 4, 2, 8, 15, 31, 123000, tzinfo=UTC
     )
 
 
 @pytest.mark.parametrize(
-    ("what", "kind", "stage", "ahead", "named"),
+    ("what", "kind", "stage", "ahead", "notice_suffix"),
     [
         (
             "instancepreemptionaction",
@@ -217,13 +217,13 @@ def test_an_event_of_the_future_is_as_old_as_its_message() -> None:
         ("instancefailed", MaintenanceKind.STOP, NoticeStage.STARTED, timedelta(), "failure"),
     ],
 )
-def test_an_instance_that_goes_down_is_told_of_by_events_alone(
-    what: str, kind: MaintenanceKind, stage: NoticeStage, ahead: timedelta, named: str
+def test_preemption_and_failure_events_are_parsed_to_reports(
+    what: str, kind: MaintenanceKind, stage: NoticeStage, ahead: timedelta, notice_suffix: str
 ) -> None:
     document = envelope(f"com.oraclecloud.computeapi.{what}", resource=INSTANCE)
     document["data"]["additionalDetails"] = {"preemptionAction": "TERMINATE"}
     report = read(document)
-    assert report.notice_id == f"{INSTANCE}.{named}.20260402t081530z"
+    assert report.notice_id == f"{INSTANCE}.{notice_suffix}.20260402t081530z"
     assert (report.provider_id, report.stage) == (INSTANCE, stage)
     assert report.plan is not None
     assert (report.plan.kind, report.plan.start) == (kind, report.at + ahead)
@@ -232,17 +232,17 @@ def test_an_instance_that_goes_down_is_told_of_by_events_alone(
 
 
 @pytest.mark.parametrize("resource", [None, "", "not an id"])
-def test_without_its_instance_an_outage_is_refused(resource: Any) -> None:
+def test_outage_event_without_an_instance_id_is_rejected(resource: Any) -> None:
     with pytest.raises(UnreadableMaintenanceEvent, match=r"data\.resourceId: expected an OCID"):
         read(envelope("com.oraclecloud.computeapi.instancefailed", resource=resource))
 
 
-def test_an_outage_without_data_is_refused() -> None:
+def test_outage_event_without_data_is_rejected() -> None:
     with pytest.raises(UnreadableMaintenanceEvent, match="the OCID of the instance"):
         read(envelope("com.oraclecloud.computeapi.instancefailed") | {"data": None})
 
 
-def test_what_has_no_documented_content_is_a_hint_to_ask_compute() -> None:
+def test_event_with_undocumented_content_is_a_hint_to_poll_compute() -> None:
     assert parse_message(message(envelope("com.oraclecloud.computeapi.schedulemaintenance"))) == MaintenanceHint(
         COMPARTMENT
     )
@@ -258,7 +258,7 @@ def test_what_has_no_documented_content_is_a_hint_to_ask_compute() -> None:
         pytest.param({"eventType": ["x"], "source": "ComputeApi"}, id="a type that is no text"),
     ],
 )
-def test_what_is_about_something_else_is_nothing(document: Any) -> None:
+def test_unrelated_message_is_ignored(document: Any) -> None:
     assert parse_message(message(document)) is None
 
 
@@ -275,7 +275,7 @@ def test_what_is_about_something_else_is_nothing(document: Any) -> None:
         pytest.param(7, "expected a value in base64, found int", id="a number"),
     ],
 )
-def test_what_is_no_document_is_refused_with_the_reason(value: Any, why: str) -> None:
+def test_malformed_message_value_is_rejected_with_the_reason(value: Any, why: str) -> None:
     with pytest.raises(UnreadableMaintenanceEvent, match=why):
         parse_message(message({}) | {"value": value})
 
@@ -295,24 +295,24 @@ def test_what_is_no_document_is_refused_with_the_reason(value: Any, why: str) ->
         ({"timeWindowStart": "9999-12-31T23:59:59Z"}, "timeWindowStart: expected an instant"),
     ],
 )
-def test_an_event_that_makes_no_sense_is_refused_with_key_and_finding(changed: dict[str, Any], why: str) -> None:
+def test_invalid_event_is_rejected_with_its_field_and_value(changed: dict[str, Any], why: str) -> None:
     with pytest.raises(UnreadableMaintenanceEvent, match=why):
         parse_message(message(envelope(**changed)))
 
 
-def test_an_event_without_details_is_refused() -> None:
+def test_event_without_details_is_rejected() -> None:
     with pytest.raises(UnreadableMaintenanceEvent, match=r"expected data\.additionalDetails"):
         parse_message(message(envelope() | {"data": "gone"}))
 
 
-def test_texts_are_cut_to_what_an_object_can_hold() -> None:
+def test_description_and_reason_are_truncated_to_the_limits_of_a_notice() -> None:
     found = plan(envelope(description="x\x00" * 10_000, maintenanceReason="y" * 5_000))
     assert (len(found.description), len(found.reason)) == (4096, 1024)
     assert "\x00" not in found.description
 
 
-def test_an_entry_of_a_list_says_the_same_as_an_event() -> None:
-    of_list = parse_entry(entry(timeHardDueDate=None), at=SAID)
+def test_list_entry_parses_to_the_same_report_as_an_event() -> None:
+    of_list = parse_entry(entry(timeHardDueDate=None), at=EVENT_TIME)
     assert of_list == read(envelope())
 
 
@@ -325,7 +325,7 @@ KEYS = st.sampled_from(sorted(entry()))
 
 
 @given(st.dictionaries(KEYS, JSON, max_size=4), st.sampled_from([SCHEDULED, STARTED, ENDED]))
-def test_hostile_details_are_read_or_refused_and_what_is_read_is_in_order(changed: dict[str, Any], kind: str) -> None:
+def test_any_event_details_are_rejected_or_have_ordered_times(changed: dict[str, Any], kind: str) -> None:
     document = envelope(kind)
     document["data"]["additionalDetails"] |= changed
     try:

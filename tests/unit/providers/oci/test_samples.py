@@ -40,7 +40,7 @@ async def phases_become(world: OciWorld, *expected: NoticePhase) -> None:
     await eventually(world.clock, lambda: phases(world), becomes=list(expected), within=MINUTE, every=SECOND)
 
 
-async def test_a_sample_of_2023_lives_a_quarter_of_an_hour_from_when_it_was_heard(clock: Clock) -> None:
+async def test_sample_event_of_2023_is_due_and_cancelled_after_a_quarter_of_an_hour(clock: Clock) -> None:
     async with an_oci_world(clock) as world:
         world.cloud.publish(a_sample(world, await a_machine(world)))
         await phases_become(world, NoticePhase.DUE)
@@ -50,7 +50,7 @@ async def test_a_sample_of_2023_lives_a_quarter_of_an_hour_from_when_it_was_hear
         assert await phases(world) == [NoticePhase.CANCELLED]
 
 
-async def test_a_sample_that_waited_on_the_stream_lives_as_long_from_when_it_was_read(clock: Clock) -> None:
+async def test_lifetime_of_a_sample_event_counts_from_when_it_is_read(clock: Clock) -> None:
     async with an_oci_world(clock) as world:
         machine = await a_machine(world)
         world.kill()
@@ -62,13 +62,13 @@ async def test_a_sample_that_waited_on_the_stream_lives_as_long_from_when_it_was
         assert await phases(world) == [NoticePhase.DUE]
 
 
-async def test_the_same_sample_sent_again_is_another_notice_that_is_due(clock: Clock) -> None:
+async def test_sample_event_sent_again_is_another_due_notice(clock: Clock) -> None:
     async with an_oci_world(clock) as world:
         machine = await a_machine(world)
         world.cloud.publish(a_sample(world, machine))
         await phases_become(world, NoticePhase.DUE)
         await clock.sleep(30 * MINUTE)
-        for _ in range(2):  # the second one is about what is open
+        for _ in range(2):  # the second one is about an open notice
             world.cloud.publish(a_sample(world, machine))
             await phases_become(world, NoticePhase.CANCELLED, NoticePhase.DUE)
             await clock.sleep(10 * MINUTE)
@@ -76,7 +76,7 @@ async def test_the_same_sample_sent_again_is_another_notice_that_is_due(clock: C
         assert await phases(world) == [NoticePhase.CANCELLED, NoticePhase.CANCELLED]
 
 
-async def test_a_sample_and_its_end_work_any_number_of_times(clock: Clock) -> None:
+async def test_sample_event_and_its_end_work_repeatedly(clock: Clock) -> None:
     async with an_oci_world(clock) as world:
         machine = await a_machine(world)
         for times in range(1, 13):
@@ -86,7 +86,7 @@ async def test_a_sample_and_its_end_work_any_number_of_times(clock: Clock) -> No
             await phases_become(world, *([NoticePhase.COMPLETED] * times))
 
 
-async def test_a_sample_its_end_and_the_sample_again_may_be_read_in_one_batch(clock: Clock) -> None:
+async def test_sample_event_its_end_and_a_repetition_may_be_in_one_batch(clock: Clock) -> None:
     async with an_oci_world(clock) as world:
         machine = await a_machine(world)
         world.kill()
@@ -103,9 +103,7 @@ async def _sorted_phases(world: OciWorld) -> list[str]:
 
 
 @pytest.mark.parametrize("partitions", [1, 3])
-async def test_a_stream_that_is_read_again_from_its_beginning_drains_nothing_anew(
-    clock: Clock, partitions: int
-) -> None:
+async def test_rereading_the_stream_from_its_start_changes_no_notice(clock: Clock, partitions: int) -> None:
     async with an_oci_world(clock, partitions=partitions) as world:
         machine = await a_machine(world)
         for kind in (SCHEDULED, ENDED) * 2:
@@ -114,51 +112,53 @@ async def test_a_stream_that_is_read_again_from_its_beginning_drains_nothing_ane
         before = {notice.name: notice.spec for notice in await world.notices()}
         world.kill()
         await clock.sleep(MINUTE)
-        world.cloud.stream._groups.clear()  # a group that nobody has used is forgotten, with its offsets
+        world.cloud.stream._groups.clear()  # an unused group is deleted with its offsets
         world.start()
         await clock.sleep(5 * MINUTE)
         assert await phases(world) == [NoticePhase.COMPLETED, NoticePhase.COMPLETED]
         assert {notice.name: notice.spec for notice in await world.notices()} == before
 
 
-async def test_of_two_messages_with_the_same_event_time_the_one_behind_on_the_stream_counts(clock: Clock) -> None:
-    """In whichever order they would be sorted otherwise, and however many there are."""
+async def test_later_of_two_messages_with_the_same_event_time_applies(clock: Clock) -> None:
+    """Whatever their sort order would be otherwise, and for any number of messages."""
     async with an_oci_world(clock) as world:
         machine = await a_machine(world)
         for hours in (30, 40, 20, 50, 25):
             document = a_sample(world, machine, minutes=hours * 60)
             world.cloud.publish(document)
-            told = clock.now() + hours * HOUR
-            await eventually(clock, lambda: world.start_time_of(SAMPLE_EVENT), becomes=told.replace(microsecond=0))
+            start = clock.now() + hours * HOUR
+            await eventually(clock, lambda: world.start_time_of(SAMPLE_EVENT), becomes=start.replace(microsecond=0))
 
 
-async def test_messages_of_one_batch_with_the_same_event_time_count_in_their_order(clock: Clock) -> None:
+async def test_messages_of_one_batch_with_the_same_event_time_apply_in_order(clock: Clock) -> None:
     async with an_oci_world(clock) as world:
         machine = await a_machine(world)
         world.kill()
         for hours in (30, 40, 20):
             world.cloud.publish(a_sample(world, machine, minutes=hours * 60))
-        told = (clock.now() + 20 * HOUR).replace(microsecond=0)
+        start = (clock.now() + 20 * HOUR).replace(microsecond=0)
         world.start()
-        await eventually(clock, lambda: world.start_time_of(SAMPLE_EVENT), becomes=told, within=MINUTE)
+        await eventually(clock, lambda: world.start_time_of(SAMPLE_EVENT), becomes=start, within=MINUTE)
 
 
-async def test_a_message_of_oci_that_comes_late_does_not_begin_again_what_is_over(clock: Clock) -> None:
+async def test_late_begin_event_does_not_reopen_a_completed_notice(clock: Clock) -> None:
     async with an_oci_world(clock) as world:
         machine = await a_machine(world)
         event = world.cloud.schedule(machine, start=clock.now() + DAY)
         await world.wait_for_phase(event, NoticePhase.PLANNED)
-        begun = world.cloud.event_document(event, ".begin")
+        begin_event = world.cloud.event_document(event, ".begin")
         world.cloud.start_maintenance(event)
         world.cloud.end_maintenance(event)
         await world.wait_for_phase(event, NoticePhase.COMPLETED)
-        world.cloud.publish(begun)
+        world.cloud.publish(begin_event)
         await clock.sleep(HOUR)
         assert await phases(world) == [NoticePhase.COMPLETED]
 
 
 @pytest.mark.parametrize("late", [True, False])
-async def test_without_permission_to_look_only_what_is_older_than_its_end_is_late(clock: Clock, *, late: bool) -> None:
+async def test_begin_event_is_ignored_only_if_older_than_the_end_without_compute_access(
+    clock: Clock, *, late: bool
+) -> None:
     async with an_oci_world(clock) as world:
         machine = await a_machine(world)
         for call in ("ListInstanceMaintenanceEvents", "GetInstanceMaintenanceEvent", "GetInstance"):

@@ -10,16 +10,16 @@ ENDPOINT = "https://cell-1.streaming.eu-frankfurt-1.oci.oraclecloud.com"
 COMPARTMENT = "ocid1.compartment.oc1..aaaaexample"
 
 
-def test_without_settings_oci_is_not_listened_to() -> None:
+def test_oci_is_disabled_by_default() -> None:
     assert read({"HOME": "/root", "WD_NODEPOOL": "pool", "WD_STREAM_ENDPOINT": ENDPOINT}) is None
 
 
 @pytest.mark.parametrize("name", ["WD_STREAM_OCID", "WD_STREAM_ID"])
-def test_case_16_a_stream_may_be_named_as_documented_or_as_coded(name: str) -> None:
+def test_case_16_stream_variable_is_accepted_in_both_spellings(name: str) -> None:
     assert read({name: STREAM, "WD_STREAM_ENDPOINT": ENDPOINT}) == OciSettings(stream=STREAM, endpoint=ENDPOINT)
 
 
-def test_if_both_differ_the_coded_one_counts_and_that_is_said() -> None:
+def test_wd_stream_ocid_takes_precedence_and_a_difference_is_reported() -> None:
     other = f"{STREAM}2"
     found = read({"WD_STREAM_OCID": STREAM, "WD_STREAM_ID": other, "WD_STREAM_ENDPOINT": ENDPOINT})
     assert found is not None
@@ -27,7 +27,7 @@ def test_if_both_differ_the_coded_one_counts_and_that_is_said() -> None:
     assert found.ignored == ("WD_STREAM_ID differs from WD_STREAM_OCID, which is used",)
 
 
-def test_the_whole_config_map_of_the_handler_is_accepted() -> None:
+def test_config_map_of_the_handler_is_accepted() -> None:
     data = {
         "WD_STREAM_ID": STREAM,
         "WD_STREAM_ENDPOINT": "private.example.oci.customer-oci.com/",
@@ -55,14 +55,14 @@ def test_compartments_alone_are_enough() -> None:
 
 
 @pytest.mark.parametrize("written", ["workload-identity", "WORKLOAD_IDENTITY", " workload-identity "])
-def test_credentials_may_be_chosen(written: str) -> None:
+def test_authentication_method_is_configurable(written: str) -> None:
     found = read({"HAULOUT_OCI_COMPARTMENTS": COMPARTMENT, "HAULOUT_OCI_AUTH": written})
     assert found is not None
     assert found.auth is Auth.WORKLOAD_IDENTITY
 
 
 @pytest.mark.parametrize(
-    ("changed", "told"),
+    ("changed", "message"),
     [
         ({"WD_STREAM_ID": "<OCID of your OCI Stream>"}, "WD_STREAM_ID: expected the OCID of a stream, .* found '<OCID"),
         ({"WD_STREAM_OCID": COMPARTMENT}, "WD_STREAM_OCID: expected the OCID of a stream"),
@@ -76,6 +76,6 @@ def test_credentials_may_be_chosen(written: str) -> None:
         ({"HAULOUT_OCI_AUTH": "password"}, "HAULOUT_OCI_AUTH: expected one of instance-principal, workload-identity"),
     ],
 )
-def test_what_makes_no_sense_is_refused_with_its_key_and_what_was_expected(changed: dict[str, str], told: str) -> None:
-    with pytest.raises(ConfigError, match=f"^environment: {told}"):
+def test_invalid_oci_settings_are_rejected_with_key_and_expected_format(changed: dict[str, str], message: str) -> None:
+    with pytest.raises(ConfigError, match=f"^environment: {message}"):
         read({"WD_STREAM_ID": STREAM, "WD_STREAM_ENDPOINT": ENDPOINT} | changed)

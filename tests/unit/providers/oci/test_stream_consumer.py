@@ -1,4 +1,4 @@
-"""The consumer of the stream: nothing is lost, nothing stops it, and it says what is wrong."""
+"""The consumer of the stream: it loses no messages, does not stop, and reports its problems."""
 
 from datetime import timedelta
 
@@ -18,7 +18,7 @@ def an_event(world: OciWorld, name: str = "w") -> str:
 
 
 def committed(world: OciWorld) -> int:
-    """Return how many messages of the first partition the group will not see again, gaps counted in."""
+    """Return the committed offset of the first partition plus one, gaps included."""
     reservation = world.cloud.stream.get_group(GROUP)["reservations"][0]
     return int(reservation["committedOffset"]) + 1
 
@@ -38,7 +38,7 @@ async def test_case_11_an_idle_stream_is_read_about_every_six_seconds(clock: Clo
         assert not problems_of(world)
 
 
-async def test_case_18_a_message_is_committed_only_after_its_notice_is_there(clock: Clock) -> None:
+async def test_case_18_message_is_committed_only_after_its_notice_is_written(clock: Clock) -> None:
     async with an_oci_world(clock) as world:
         world.start()
         await clock.sleep(MINUTE)
@@ -53,7 +53,7 @@ async def test_case_18_a_message_is_committed_only_after_its_notice_is_there(clo
         await eventually(clock, lambda: problems_of(world), becomes="")
 
 
-async def test_while_writing_takes_long_our_place_in_the_group_is_kept(clock: Clock) -> None:
+async def test_heartbeats_keep_the_partition_while_writes_are_slow(clock: Clock) -> None:
     async with an_oci_world(clock) as world:
         world.start()
         await clock.sleep(MINUTE)
@@ -80,9 +80,7 @@ async def test_while_writing_takes_long_our_place_in_the_group_is_kept(clock: Cl
         ),
     ],
 )
-async def test_case_10_a_message_that_makes_no_sense_is_put_aside_and_the_stream_goes_on(
-    clock: Clock, content: bytes
-) -> None:
+async def test_case_10_unreadable_message_is_quarantined_and_the_stream_continues(clock: Clock, content: bytes) -> None:
     async with an_oci_world(clock) as world:
         world.start()
         before = an_event(world, "before")
@@ -96,7 +94,7 @@ async def test_case_10_a_message_that_makes_no_sense_is_put_aside_and_the_stream
         await eventually(clock, lambda: committed(world), becomes=3)
 
 
-async def test_what_the_api_server_refuses_for_good_is_put_aside(clock: Clock) -> None:
+async def test_notice_rejected_by_the_api_server_is_quarantined(clock: Clock) -> None:
     async with an_oci_world(clock) as world:
         world.start()
         strange = an_event(world)
@@ -108,7 +106,7 @@ async def test_what_the_api_server_refuses_for_good_is_put_aside(clock: Clock) -
         assert committed(world) == 2
 
 
-async def test_cases_8_and_9_messages_about_something_else_are_passed_over(clock: Clock) -> None:
+async def test_cases_8_and_9_unrelated_messages_are_ignored(clock: Clock) -> None:
     async with an_oci_world(clock) as world:
         world.start()
         world.cloud.publish({"eventType": "com.oraclecloud.computeapi.launchinstance.end", "source": "ComputeApi"})
@@ -136,7 +134,7 @@ CALLS = ("CreateGroupCursor", "GetMessages", "ConsumerCommit")
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after the effect"])
 @pytest.mark.parametrize("call", CALLS)
 @pytest.mark.parametrize("fault", FAULTS)
-async def test_case_27_once_a_fault_is_over_everything_is_there_and_well(
+async def test_case_27_all_notices_are_written_once_a_fault_is_over(
     clock: Clock, fault: str, call: str, *, after: bool
 ) -> None:
     async with an_oci_world(clock) as world:
@@ -144,7 +142,7 @@ async def test_case_27_once_a_fault_is_over_everything_is_there_and_well(
         event = an_event(world)
         world.start()
         await clock.sleep(10 * MINUTE)
-        if not (call == "ConsumerCommit" and after):  # then nothing is left to commit, and nothing fails any more
+        if not (call == "ConsumerCommit" and after):  # then nothing is left to commit, and nothing fails
             assert "the stream cannot be read, retrying" in problems_of(world)
             assert 3 <= world.cloud.faults.calls.count("CreateGroupCursor") <= 80
         world.cloud.faults.remove(rule)
@@ -155,7 +153,7 @@ async def test_case_27_once_a_fault_is_over_everything_is_there_and_well(
 
 
 @pytest.mark.parametrize("call", CALLS)
-async def test_a_call_that_never_comes_back_is_given_up(clock: Clock, call: str) -> None:
+async def test_hanging_streaming_call_times_out(clock: Clock, call: str) -> None:
     async with an_oci_world(clock) as world:
         world.cloud.faults.hang(call)
         event = an_event(world)
@@ -166,7 +164,7 @@ async def test_a_call_that_never_comes_back_is_given_up(clock: Clock, call: str)
 
 
 @pytest.mark.parametrize("outage", ["it says when it will be back", "nothing answers"])
-async def test_after_an_outage_of_an_hour_the_stream_is_read_within_30_seconds(clock: Clock, outage: str) -> None:
+async def test_stream_is_read_within_30_seconds_after_an_outage_of_an_hour(clock: Clock, outage: str) -> None:
     async with an_oci_world(clock) as world:
         world.start()
         await clock.sleep(MINUTE)
@@ -182,7 +180,7 @@ async def test_after_an_outage_of_an_hour_the_stream_is_read_within_30_seconds(c
         await world.wait_for_phase(event, NoticePhase.PLANNED, within=30 * SECOND)
 
 
-async def test_case_32_a_cursor_that_expired_is_replaced_without_a_word(clock: Clock) -> None:
+async def test_case_32_expired_cursor_is_replaced_without_a_problem(clock: Clock) -> None:
     async with an_oci_world(clock, idle_pause=6 * MINUTE) as world:
         world.start()
         await clock.sleep(7 * MINUTE)
@@ -192,7 +190,7 @@ async def test_case_32_a_cursor_that_expired_is_replaced_without_a_word(clock: C
         assert not problems_of(world)
 
 
-async def test_how_long_to_wait_is_what_the_cloud_says_if_that_is_longer(clock: Clock) -> None:
+async def test_retry_after_longer_than_the_backoff_is_honoured(clock: Clock) -> None:
     async with an_oci_world(clock) as world:
         world.cloud.faults.fail("GetMessages", status=429, retry_after=timedelta(minutes=7))
         world.start()
@@ -206,7 +204,7 @@ async def test_case_31_of_two_consumers_the_second_takes_over_when_the_first_die
     async with an_oci_world(clock) as world:
         first = world.start()
         await clock.sleep(MINUTE)
-        world.tasks.create_task(_later(world))
+        world.tasks.create_task(_replace_later(world))
         await clock.sleep(MINUTE)
         assert world.source is not first
         event = an_event(world)
@@ -214,7 +212,7 @@ async def test_case_31_of_two_consumers_the_second_takes_over_when_the_first_die
         assert len(await world.notices()) == 1
 
 
-async def _later(world: OciWorld) -> None:
+async def _replace_later(world: OciWorld) -> None:
     old = world._running
     world._running = None
     world.start()
@@ -223,12 +221,12 @@ async def _later(world: OciWorld) -> None:
     old.cancel()
 
 
-async def test_consumers_share_partitions_and_lose_nothing_when_one_comes_and_goes(clock: Clock) -> None:
+async def test_consumers_share_partitions_and_lose_no_messages_on_a_change(clock: Clock) -> None:
     async with an_oci_world(clock, partitions=3) as world:
         world.start()
         events = [an_event(world, f"w{item}") for item in range(20)]
         await clock.sleep(10 * SECOND)
-        task = world.tasks.create_task(_later(world))
+        task = world.tasks.create_task(_replace_later(world))
         for _ in range(20):
             events.append(an_event(world))
             await clock.sleep(3 * SECOND)
@@ -237,7 +235,7 @@ async def test_consumers_share_partitions_and_lose_nothing_when_one_comes_and_go
         assert {item.spec.notice_id for item in await world.notices()} == set(events)
 
 
-async def test_thousands_of_messages_are_taken_within_a_minute(clock: Clock) -> None:
+async def test_thousands_of_messages_are_processed_within_a_minute(clock: Clock) -> None:
     async with an_oci_world(clock) as world:
         machine = world.cloud.launch("w")
         events = [world.cloud.schedule(machine, start=clock.now() + DAY, silent=True) for _ in range(20)]
@@ -251,10 +249,10 @@ async def test_thousands_of_messages_are_taken_within_a_minute(clock: Clock) -> 
         assert len(await world.notices()) == 20
 
 
-# Moving
+# Rescheduling
 
 
-async def test_a_maintenance_is_moved_once_and_the_notice_says_so(clock: Clock) -> None:
+async def test_repeated_reschedule_calls_oci_once_and_updates_the_notice(clock: Clock) -> None:
     async with an_oci_world(clock) as world:
         source = world.start()
         event = an_event(world)
@@ -266,7 +264,7 @@ async def test_a_maintenance_is_moved_once_and_the_notice_says_so(clock: Clock) 
         await eventually(clock, lambda: world.start_time_of(event), becomes=to, every=SECOND)
 
 
-async def test_a_move_whose_answer_was_lost_may_be_asked_for_again(clock: Clock) -> None:
+async def test_reschedule_can_be_retried_after_a_lost_response(clock: Clock) -> None:
     async with an_oci_world(clock) as world:
         source = world.start()
         event = an_event(world)
@@ -279,20 +277,20 @@ async def test_a_move_whose_answer_was_lost_may_be_asked_for_again(clock: Clock)
         assert world.cloud.faults.calls.count("UpdateInstanceMaintenanceEvent") == 1
 
 
-async def test_what_cannot_be_moved_is_refused_with_the_reason(clock: Clock) -> None:
+async def test_impossible_reschedule_is_refused_with_the_reason(clock: Clock) -> None:
     async with an_oci_world(clock) as world:
         source = world.start()
         machine = world.cloud.launch("w")
         soon = clock.now() + DAY
         fixed = world.cloud.schedule(machine, start=soon, can_reschedule=False)
         due = world.cloud.schedule(machine, start=soon, hard_due_date=soon + DAY)
-        begun = world.cloud.schedule(machine, start=soon)
-        world.cloud.start_maintenance(begun)
-        await world.wait_for_phase(begun, NoticePhase.ACTIVE)
+        started = world.cloud.schedule(machine, start=soon)
+        world.cloud.start_maintenance(started)
+        await world.wait_for_phase(started, NoticePhase.ACTIVE)
         for event, why in (
             (fixed, "OCI does not let it be moved"),
             (due, "it has to begin by 2026-01-07 09:00 UTC"),
-            (begun, "it is STARTED"),
+            (started, "it is STARTED"),
         ):
             with pytest.raises(RescheduleRefused, match=why):
                 await source.reschedule(await world.notice(event), soon + 2 * DAY)

@@ -120,7 +120,7 @@ def _deleting(machine: RawObject) -> str:
 
 async def test_an_instance_that_is_ended_is_silent_before_it_is_gone(clock: Clock) -> None:
     async with management_cluster(
-        clock, "a/prod", paces=replace(SHORT_DELAYS, termination=timedelta(minutes=5))
+        clock, "a/prod", delays=replace(SHORT_DELAYS, termination=timedelta(minutes=5))
     ) as hub:
         (name,) = await hub.create_machines("a/prod")
         await hub.delete("machines", name)

@@ -1,4 +1,4 @@
-"""Hosts under trouble: crashes at each write, copies that are old, others who write, a cluster without Metal3."""
+"""The Metal3 controller with crashes at each write, stale caches, concurrent writers and without Metal3."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
@@ -46,13 +46,13 @@ def a_client(api: ApiServer, clock: Clock) -> Client:
     return Client(api.transport(), clock=clock, random=Random(1))
 
 
-async def yard_of(clock: Clock) -> tuple[ApiServer, BareMetalCluster]:
+async def bare_metal_cluster_of(clock: Clock) -> tuple[ApiServer, BareMetalCluster]:
     api = ApiServer(clock, namespaces=[SPACE])
     return api, await a_bare_metal_cluster(a_client(api, clock), SPACE)
 
 
 def writes(history: Sequence[Write]) -> list[tuple[str, dict[str, str]]]:
-    """Return what was done to hosts after they were made."""
+    """Return the writes to hosts after their creation, with the annotations."""
     done = [
         write
         for write in history
@@ -64,47 +64,47 @@ def writes(history: Sequence[Write]) -> list[tuple[str, dict[str, str]]]:
 # Crashes
 
 
-async def story(stage: CrashRun) -> None:
-    """Power a host off and on, lose a Machine while it is off, and find one that was left behind."""
-    cluster = Cluster(stage.clock, api=ApiServer(stage.clock, random=Random(1), namespaces=[SPACE]), events=False)
+async def story(run: CrashRun) -> None:
+    """Power a host off and on, delete a Machine while its host is off, and release an abandoned host."""
+    cluster = Cluster(run.clock, api=ApiServer(run.clock, random=Random(1), namespaces=[SPACE]), events=False)
     async with cluster.running():
-        yard = await a_bare_metal_cluster(cluster.client("admin"), SPACE)
-        await yard.cordon()
-        await yard.create(
+        bare_metal = await a_bare_metal_cluster(cluster.client("admin"), SPACE)
+        await bare_metal.cordon()
+        await bare_metal.create(
             a_host(), a_host("u13"), a_host("left", meta=ABANDONED), a_machine(), a_machine("m2", host="u13")
         )
-        stage.start_operator(cluster)
+        run.start_operator(cluster)
         for machine in ("m1", "m2"):
-            await yard.approve(machine)
-        await yard.eventually(lambda: yard.annotations("left"), becomes={FOREIGN_REBOOT: ""})
-        await yard.eventually(yard.is_powered_off)
-        await yard.eventually(lambda: yard.is_powered_off("u13"))
-        await yard.label(None)
-        await yard.delete("m2")
-        await yard.eventually(yard.is_powered_off, becomes=False)
-        await yard.eventually(lambda: yard.is_powered_off("u13"), becomes=False)
-        await yard.clock.sleep(MINUTE)
+            await bare_metal.approve(machine)
+        await bare_metal.eventually(lambda: bare_metal.annotations("left"), becomes={FOREIGN_REBOOT: ""})
+        await bare_metal.eventually(bare_metal.is_powered_off)
+        await bare_metal.eventually(lambda: bare_metal.is_powered_off("u13"))
+        await bare_metal.label(None)
+        await bare_metal.delete("m2")
+        await bare_metal.eventually(bare_metal.is_powered_off, becomes=False)
+        await bare_metal.eventually(lambda: bare_metal.is_powered_off("u13"), becomes=False)
+        await bare_metal.clock.sleep(MINUTE)
 
 
 def ends(history: Sequence[Write]) -> Any:
-    """Return how each host came to its end: the annotations that it had, one after the other."""
+    """Return the sequence of annotations of each host."""
     found: dict[str, list[dict[str, str]]] = {}
     for key, annotations in writes(history):
         found.setdefault(key, []).append(annotations)
     return found
 
 
-def test_whoever_takes_over_after_a_crash_at_any_write_comes_to_the_same_end() -> None:
+def test_successor_after_a_crash_at_any_write_reaches_the_same_end() -> None:
     assert assert_survives_crashes(story, operator=metal3_controller(), compare=ends, writes_only_to_api=True) == 5
 
 
-# Copies that are old
+# Stale caches
 
 
 @asynccontextmanager
-async def stale_controller(yard: BareMetalCluster) -> AsyncIterator[None]:
-    """Have somebody see to hosts who hears nothing more of Machines."""
-    client = yard.client
+async def stale_controller(bare_metal: BareMetalCluster) -> AsyncIterator[None]:
+    """Run a controller whose Machine informer has stopped."""
+    client = bare_metal.client
     machines: Informer[Machine] = Informer(client, ListWatch(MACHINES), transform=as_is)
     events = EventRecorder(client, instance="test")
     async with asyncio.TaskGroup() as group:
@@ -119,47 +119,47 @@ async def stale_controller(yard: BareMetalCluster) -> AsyncIterator[None]:
 
 
 @pytest.mark.parametrize("change", ["taken back", "opted out", "deleted", "elsewhere"])
-async def test_who_believes_that_a_machine_is_approved_powers_nothing_off(clock: Clock, change: str) -> None:
-    api, yard = await yard_of(clock)
-    await yard.create(a_machine(labels=APPROVED))
-    async with stale_controller(yard):
+async def test_controller_with_a_stale_approved_machine_powers_off_no_host(clock: Clock, change: str) -> None:
+    api, bare_metal = await bare_metal_cluster_of(clock)
+    await bare_metal.create(a_machine(labels=APPROVED))
+    async with stale_controller(bare_metal):
         await clock.sleep(MINUTE)
         match change:
             case "taken back":
-                await yard.label(None)
+                await bare_metal.label(None)
             case "opted out":
-                await yard.label(None, key=ENABLED)
+                await bare_metal.label(None, key=ENABLED)
             case "deleted":
-                await yard.delete()
+                await bare_metal.delete()
             case _:
-                await yard.change(MACHINES, "m1", spec={"providerID": f"metal3://{SPACE}/other/m1"})
-        await yard.create(a_host())
+                await bare_metal.change(MACHINES, "m1", spec={"providerID": f"metal3://{SPACE}/other/m1"})
+        await bare_metal.create(a_host())
         await clock.sleep(5 * MINUTE)
         assert writes(api.history) == []
 
 
 @pytest.mark.parametrize("is_known", [True, False], ids=["known", "unknown"])
-async def test_who_does_not_know_that_a_machine_is_approved_powers_nothing_on(clock: Clock, *, is_known: bool) -> None:
-    """Another hub has powered the host off, which leads, and this one has yet to notice."""
-    api, yard = await yard_of(clock)
+async def test_controller_with_a_stale_unapproved_machine_powers_on_no_host(clock: Clock, *, is_known: bool) -> None:
+    """The leading hub has powered the host off, and this hub has a stale cache."""
+    api, bare_metal = await bare_metal_cluster_of(clock)
     if is_known:
-        await yard.create(a_machine())
-    async with stale_controller(yard):
+        await bare_metal.create(a_machine())
+    async with stale_controller(bare_metal):
         await clock.sleep(MINUTE)
         if is_known:
-            await yard.approve()
+            await bare_metal.approve()
         else:
-            await yard.create(a_machine(labels=APPROVED))
-        await yard.create(a_host(meta=ABANDONED))
+            await bare_metal.create(a_machine(labels=APPROVED))
+        await bare_metal.create(a_host(meta=ABANDONED))
         await clock.sleep(5 * MINUTE)
         assert writes(api.history) == []
 
 
-async def test_a_host_that_was_given_to_another_meanwhile_is_not_powered_off(clock: Clock) -> None:
-    """The write rests on the version of the host that was judged."""
-    api, yard = await yard_of(clock)
-    await yard.create(a_host(used_by="m1"), a_machine(labels=APPROVED))
-    await yard.cordon()
+async def test_host_reassigned_meanwhile_is_not_powered_off(clock: Clock) -> None:
+    """The patch requires the host version that the decision was made from."""
+    api, bare_metal = await bare_metal_cluster_of(clock)
+    await bare_metal.create(a_host(used_by="m1"), a_machine(labels=APPROVED))
+    await bare_metal.cordon()
     passed = ResponseInjector()
 
     def meddle(request: Request) -> bool:
@@ -172,20 +172,20 @@ async def test_a_host_that_was_given_to_another_meanwhile_is_not_powered_off(clo
 
     passed.inject(500, matches=meddle)
     async with asyncio.TaskGroup() as group:
-        task = group.create_task(passed.wrap_program(metal3_controller())(yard.client))
+        task = group.create_task(passed.wrap_program(metal3_controller())(bare_metal.client))
         await clock.sleep(5 * MINUTE)
         task.cancel()
-    assert not await yard.is_powered_off()
-    assert [annotations for _, annotations in writes(api.history)] == [{}], "only the one who gave it away wrote"
+    assert not await bare_metal.is_powered_off()
+    assert [annotations for _, annotations in writes(api.history)] == [{}], "only the reassignment was written"
 
 
-# What is asked, and how often
+# Number of requests
 
 
-async def test_nothing_is_written_that_is_there_already(clock: Clock) -> None:
-    api, yard = await yard_of(clock)
-    await yard.cordon()
-    await yard.create(
+async def test_unchanged_hosts_are_not_written(clock: Clock) -> None:
+    api, bare_metal = await bare_metal_cluster_of(clock)
+    await bare_metal.cordon()
+    await bare_metal.create(
         a_host(meta={"annotations": {OUR_REBOOT_ANNOTATION: '{"mode":"hard"}'}}),
         a_host("u13"),
         a_host("u14"),
@@ -193,29 +193,29 @@ async def test_nothing_is_written_that_is_there_already(clock: Clock) -> None:
         a_machine("m2", host="u13"),
         a_machine("m3", host="u14", labels={}),
     )
-    async with yard.running_controller(yard.client):
+    async with bare_metal.running_controller(bare_metal.client):
         await clock.sleep(timedelta(hours=3))
         for machine in ("m1", "m2", "m3"):
-            await yard.label("new", machine=machine, key="somebody")
+            await bare_metal.label("new", machine=machine, key="somebody")
         await clock.sleep(MINUTE)
     assert writes(api.history) == []
-    assert await yard.annotations() == {OUR_REBOOT_ANNOTATION: '{"mode":"hard"}'}
+    assert await bare_metal.annotations() == {OUR_REBOOT_ANNOTATION: '{"mode":"hard"}'}
 
 
-async def test_a_host_that_comes_later_is_waited_for(clock: Clock) -> None:
-    _, yard = await yard_of(clock)
-    await yard.cordon()
-    await yard.create(a_machine(labels=APPROVED))
-    async with yard.running_controller(yard.client):
+async def test_missing_host_is_awaited_and_reported_once(clock: Clock) -> None:
+    _, bare_metal = await bare_metal_cluster_of(clock)
+    await bare_metal.cordon()
+    await bare_metal.create(a_machine(labels=APPROVED))
+    async with bare_metal.running_controller(bare_metal.client):
         note = "BareMetalHost metal3/rack7-u12 is not powered off yet: it does not exist"
-        await yard.eventually(yard.event_notes, becomes=[note])
+        await bare_metal.eventually(bare_metal.event_notes, becomes=[note])
         await clock.sleep(10 * MINUTE)
-        assert await yard.event_notes() == [note], "it is told once"
-        await yard.create(a_host())
-        await yard.eventually(yard.is_powered_off)
+        assert await bare_metal.event_notes() == [note], "it is reported once"
+        await bare_metal.create(a_host())
+        await bare_metal.eventually(bare_metal.is_powered_off)
 
 
-async def test_without_metal3_it_waits_for_that_and_follows_no_host(
+async def test_controller_waits_for_the_metal3_crd_and_watches_no_hosts(
     clock: Clock, caplog: pytest.LogCaptureFixture
 ) -> None:
     api = ApiServer(clock, namespaces=[SPACE])
@@ -225,13 +225,13 @@ async def test_without_metal3_it_waits_for_that_and_follows_no_host(
     async with asyncio.TaskGroup() as group:
         task = group.create_task(passed.wrap_program(metal3_controller())(client))
         await clock.sleep(timedelta(minutes=20))
-        asked = [item.path for item in passed.requests if "metal3.io" in item.path]
-        assert set(asked) == {"/apis/metal3.io/v1alpha1"}
-        assert len(asked) < 15
+        requested = [item.path for item in passed.requests if "metal3.io" in item.path]
+        assert set(requested) == {"/apis/metal3.io/v1alpha1"}
+        assert len(requested) < 15
         messages = [item.message for item in caplog.records if "Metal3" in item.message]
         assert messages == ["Metal3 is not installed in this cluster: there are no baremetalhosts.metal3.io; retrying"]
-        yard = await a_bare_metal_cluster(client, SPACE)
-        await yard.cordon()
-        await yard.create(a_host(), a_machine(labels=APPROVED))
-        await yard.eventually(yard.is_powered_off, within=timedelta(minutes=10))
+        bare_metal = await a_bare_metal_cluster(client, SPACE)
+        await bare_metal.cordon()
+        await bare_metal.create(a_host(), a_machine(labels=APPROVED))
+        await bare_metal.eventually(bare_metal.is_powered_off, within=timedelta(minutes=10))
         task.cancel()

@@ -1,4 +1,4 @@
-"""Which hosts are to be off."""
+"""The power decision for hosts."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -61,19 +61,19 @@ def decision_for(
         (None, ""),
     ],
 )
-def test_a_provider_id_says_which_host(provider_id: str | None, host: str) -> None:
+def test_provider_id_names_the_host(provider_id: str | None, host: str) -> None:
     assert host_key(provider_id) == host
 
 
 @pytest.mark.parametrize(
     "odd", ["metal3:", "metal3://", "metal3://8f2a", "metal3:///b/c", "metal3://a//c", "metal3:/x/a/b"]
 )
-def test_one_of_metal3_that_names_no_host_is_malformed(odd: str) -> None:
+def test_malformed_metal3_provider_id_is_refused(odd: str) -> None:
     with pytest.raises(MalformedProviderID, match=r"expected metal3://NAMESPACE/HOST/NAME"):
         host_key(odd)
 
 
-def test_a_host_is_off_while_its_machine_is_approved() -> None:
+def test_host_is_powered_off_while_its_machine_is_approved() -> None:
     assert decision_for(a_host(), a_machine()).should_be_off
     assert decision_for(a_powered_off_host(), a_machine()).should_be_off
     for value in ("requested", "Approved", ""):
@@ -89,7 +89,7 @@ def test_a_host_is_off_while_its_machine_is_approved() -> None:
         (a_machine(leaving=True), "Machine metal3/m1 is being deleted"),
     ],
 )
-def test_machines_that_are_not_ours_to_maintain_have_their_hosts_on_and_given_back(machine: Machine, why: str) -> None:
+def test_host_of_a_disabled_or_deleted_machine_is_on_and_released(machine: Machine, why: str) -> None:
     for host in (a_host(), a_powered_off_host()):
         assert (decision_for(host, machine).should_be_off, decision_for(host, machine).message) == (False, why)
         assert decision_for(host, machine, cordoned=None, settings=UNGUARDED).should_be_off, "as it was before"
@@ -115,7 +115,7 @@ def test_machines_that_are_not_ours_to_maintain_have_their_hosts_on_and_given_ba
         ),
     ],
 )
-def test_what_is_not_as_it_should_be_keeps_a_host_on_but_does_not_bring_it_back(
+def test_unmet_precondition_keeps_a_host_on_but_does_not_power_on_a_host_that_is_off(
     host: BareMetalHost,
     machine: Machine,
     *,
@@ -129,14 +129,14 @@ def test_what_is_not_as_it_should_be_keeps_a_host_on_but_does_not_bring_it_back(
     assert decision_for(host, machine, cordoned=cordoned, settings=UNGUARDED).should_be_off
 
 
-def test_states_in_which_hosts_are_powered_off() -> None:
+def test_host_is_powered_off_only_in_provisioned_states() -> None:
     assert all(
         decision_for(a_host(state=state), a_machine()).should_be_off
         for state in ("provisioned", "externally provisioned", "")
     )
 
 
-def test_a_host_that_another_uses_is_given_back_whatever_the_settings() -> None:
+def test_host_used_by_another_machine_is_released_whatever_the_settings() -> None:
     for settings in (None, UNGUARDED):
         found = decision_for(a_powered_off_host(used_by="m2"), a_machine(), settings=settings)
         assert (found.should_be_off, found.message) == (
@@ -151,12 +151,12 @@ def test_a_host_that_another_uses_is_given_back_whatever_the_settings() -> None:
         ).should_be_off
 
 
-def test_of_several_machines_one_is_enough() -> None:
-    """The old one still leaves when the next is there already."""
+def test_one_approved_machine_of_several_is_enough() -> None:
+    """The old Machine is still terminating when the next one exists."""
     found = decision_for(a_host(used_by="m2"), a_machine("m1", leaving=True), a_machine("m2"))
     assert (found.should_be_off, found.machine and found.machine.name) == (True, "m2")
 
 
-def test_a_host_that_nobody_names_is_given_back() -> None:
+def test_host_without_a_machine_is_released() -> None:
     assert decision_for(a_powered_off_host()) == PowerDecision(False, "no Machine uses it any more")
     assert not decision_for(a_host(meta={"annotations": {f"{REBOOT_ANNOTATION_PREFIX}other": ""}})).should_be_off

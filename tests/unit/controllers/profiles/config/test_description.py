@@ -1,4 +1,4 @@
-"""Plugins of a configuration in words."""
+"""Descriptions of plugin instances."""
 
 import textwrap
 
@@ -8,7 +8,7 @@ from haulout.controllers.profiles.plugins.registry import registries
 from tools.reference.plugins import own_plugins
 
 OURS = own_plugins(registries())
-# Some must be addresses, and none minds to be one.
+# Some options require a URL, and all accept one.
 SECRETS = {
     name: f"https://hunter2.example/{name}"
     for name in ("SLACK_TOKEN", "SMTP_PASSWORD", "HOOK_SECRET", "SLACK_HOOK", "TEAMS_WORKFLOW")
@@ -32,36 +32,36 @@ def everything() -> DryRun:
     return dry_run("\n".join(lines).encode(), OURS, SECRETS, file="all", assume_placeholders=True)
 
 
-def test_every_plugin_can_be_told() -> None:
+def test_every_plugin_can_be_described() -> None:
     found = everything()
     assert [str(item) for item in found.errors] == []
     assert found.loaded is not None
-    told = description.describe_instances(found.loaded.configuration, found.values)
-    assert {item.type for item in told} == {*OURS.checks, *OURS.notifications, *OURS.triggers}
-    for item in told:
+    descriptions = description.describe_instances(found.loaded.configuration, found.values)
+    assert {item.type for item in descriptions} == {*OURS.checks, *OURS.notifications, *OURS.triggers}
+    for item in descriptions:
         assert item.summary.endswith(".")
         assert "object at 0x" not in item.settings
 
 
-def test_nothing_secret_is_told() -> None:
+def test_description_hides_secrets() -> None:
     found = everything()
     assert found.loaded is not None
-    told = description.describe_instances(found.loaded.configuration, found.values)
-    assert "hunter2" not in " ".join(event.settings for event in told)
-    slack = next(event for event in told if event.type == "slack")
+    descriptions = description.describe_instances(found.loaded.configuration, found.values)
+    assert "hunter2" not in " ".join(event.settings for event in descriptions)
+    slack = next(event for event in descriptions if event.type == "slack")
     assert slack.options["hook"] == "(hidden)"
     assert slack.options["schedule"] == "periodic interval 24h0m0s"
 
 
-def test_a_secret_inside_of_a_text_is_told_by_its_name() -> None:
+def test_secret_inside_a_value_is_replaced_by_its_variable() -> None:
     plugin = OURS.checks["hasLabel"](key="x", value="prefix-hunter2-suffix")
     assert description.settings_of(plugin, {"PASSWORD": "hunter2"})["value"] == "prefix-${PASSWORD}-suffix"
 
 
-def test_what_is_as_usual_is_not_told() -> None:
+def test_default_options_are_omitted() -> None:
     assert description.settings_of(OURS.checks["hasLabel"](key="x"), {}) == {"key": "x"}
 
 
-def test_credentials_in_an_address_are_not_told() -> None:
+def test_credentials_in_a_url_are_hidden() -> None:
     plugin = OURS.checks["prometheusInstant"](url="https://ada:hunter2@prometheus.example/x")
     assert description.settings_of(plugin, {})["url"] == "https://(hidden)@prometheus.example/x"

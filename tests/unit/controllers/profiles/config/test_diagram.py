@@ -1,4 +1,4 @@
-"""A profile as a picture and in words."""
+"""Profiles as state diagrams and as text."""
 
 from haulout.controllers.profiles.config import description, loader
 from support.builders.profile_plugins import REGISTRIES
@@ -31,7 +31,7 @@ profiles:
 ).configuration
 
 
-def test_a_profile_is_drawn_as_a_state_diagram() -> None:
+def test_profile_is_rendered_as_a_state_diagram() -> None:
     assert description.mermaid(CONFIGURATION.profiles["flatcar"]) == (
         "stateDiagram-v2\n"
         '    state "operational" as operational\n'
@@ -49,7 +49,7 @@ def test_a_profile_is_drawn_as_a_state_diagram() -> None:
     )
 
 
-def test_a_configuration_is_explained_in_words() -> None:
+def test_configuration_is_explained_as_text() -> None:
     assert list(description.explain(CONFIGURATION)) == [
         "profile default",
         "  nothing happens: nodes stay operational",

@@ -1,4 +1,4 @@
-"""Profiles that take a node for a notice and give it back for the same one: told beforehand."""
+"""Lint of profiles that enter and leave maintenance for the same notice."""
 
 import pytest
 
@@ -44,15 +44,15 @@ def loops_of(first: str, second: str, back: str, cancelled: str = "over", *, tex
     [
         pytest.param("due", "due", "over", id="over reads the maintenance as due does"),
         pytest.param("due", "due", "!due && ready", id="the same check"),
-        pytest.param("soon", "near", "!near", id="a week ahead it is only said, and not taken"),
+        pytest.param("soon", "near", "!near", id="required a week ahead, maintenance later"),
         pytest.param("soon", "near && ready", "!near && ready", id="and with others"),
         pytest.param("near", "near", "!due", id="back looks further ahead"),
-        pytest.param("ready", "ready", "!near", id="not taken for a notice"),
+        pytest.param("ready", "ready", "!near", id="maintenance does not depend on the notice"),
         pytest.param("due", "due", "over_aws", id="over of one source alone"),
-        pytest.param("due_aws", "due_aws", "!due", id="taken for one source, kept for all"),
+        pytest.param("due_aws", "due_aws", "!due", id="maintenance for one source, kept for all"),
     ],
 )
-def test_what_goes_together_is_no_contradiction(first: str, second: str, back: str) -> None:
+def test_consistent_notice_checks_are_no_loop(first: str, second: str, back: str) -> None:
     assert loops_of(first, second, back) == []
 
 
@@ -67,27 +67,29 @@ def test_what_goes_together_is_no_contradiction(first: str, second: str, back: s
         pytest.param("due", "due", "!due_stop", "40m before a maintenance (Reboot)", id="of another kind"),
     ],
 )
-def test_what_contradicts_is_told_with_the_moment_at_which_it_does(
+def test_contradicting_notice_checks_are_a_loop_with_the_time_it_starts(
     first: str, second: str, back: str, when: str
 ) -> None:
     assert loops_of(first, second, back) == [("in-maintenance", when)]
 
 
-def test_calling_off_before_maintenance_can_contradict_too() -> None:
+def test_cancellation_before_maintenance_can_contradict() -> None:
     assert loops_of("soon", "near", "over", cancelled="!near") == [
         ("maintenance-required", "168h before a maintenance (Reboot)")
     ]
 
 
-def test_a_transition_that_stays_in_its_state_is_no_contradiction() -> None:
-    stays = FILE.replace("check: BACK, next: operational", "check: BACK, next: in-maintenance")
-    assert loops_of("due", "due", "!near", text=stays) == []
+def test_transition_to_the_same_state_is_no_contradiction() -> None:
+    unchanged_state = FILE.replace("check: BACK, next: operational", "check: BACK, next: in-maintenance")
+    assert loops_of("due", "due", "!near", text=unchanged_state) == []
 
 
-def test_a_check_of_the_file_tells_where() -> None:
+def test_loader_reports_the_key_of_a_contradiction() -> None:
     text = FILE.replace("check: BACK,", 'check: "!near",').replace("FIRST", "due").replace("SECOND", "due")
-    [told] = loader.load(text.replace("CANCELLED", "over").encode(), registries_with_test_plugins(), {}).warnings[-1:]
-    assert told.key == "profiles[0].in-maintenance.transitions[0].check"
-    assert told.problem.endswith(
+    [warning] = loader.load(text.replace("CANCELLED", "over").encode(), registries_with_test_plugins(), {}).warnings[
+        -1:
+    ]
+    assert warning.key == "profiles[0].in-maintenance.transitions[0].check"
+    assert warning.problem.endswith(
         "the node would go back and forth. A notice check with `when: over` waits for the end of the maintenance"
     )

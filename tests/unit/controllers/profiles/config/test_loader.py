@@ -1,4 +1,4 @@
-"""A whole maintenance.yaml: what it becomes, all that is wrong with it at once, and what it probably does not mean."""
+"""The loader of maintenance.yaml: the configuration, all errors at once, and warnings."""
 
 from dataclasses import dataclass
 from datetime import timedelta
@@ -82,13 +82,13 @@ def warnings(text: str) -> list[str]:
     return [str(each) for each in load(text).warnings]
 
 
-def test_notices_are_followed_if_one_of_several_profiles_goes_by_them() -> None:
+def test_configuration_needs_notices_if_one_profile_has_on_notice() -> None:
     without = "intervals: {requeue: 30s}\nprofiles:\n- {name: by-label}\n"
     assert load(without).configuration.needs == frozenset()
     assert load(f"{without}- {{name: by-notice, onNotice: true}}\n").configuration.needs == {Need.NOTICES}
 
 
-def test_a_file_becomes_a_configuration() -> None:
+def test_file_is_loaded_into_a_configuration() -> None:
     """P22: an unquoted 11:00 stays one."""
     found = load(WHOLE)
     states = found.configuration.profiles["flatcar"].states
@@ -120,7 +120,7 @@ def test_chains_keep_their_order_and_repetitions() -> None:
     assert (transition.next, transition.trigger) == (State.REQUIRED, (mark, mark))
 
 
-def test_a_profile_called_default_is_always_there_and_may_be_replaced() -> None:
+def test_default_profile_always_exists_and_may_be_replaced() -> None:
     assert load(BARE).configuration == EMPTY
     replaced = load(WHOLE.replace("name: flatcar", "name: default")).configuration.profiles
     assert list(replaced) == ["default"]
@@ -128,21 +128,21 @@ def test_a_profile_called_default_is_always_there_and_may_be_replaced() -> None:
 
 
 @pytest.mark.parametrize("more", ["profiles: ~", "instances: ~", "instances: {check: ~}", "profiles: []", "dashboard:"])
-def test_what_is_optional_may_be_null(more: str) -> None:
+def test_optional_section_may_be_null(more: str) -> None:
     assert load(BARE + more).configuration == EMPTY
 
 
-def test_whole_states_may_be_null_or_absent() -> None:
+def test_profile_state_may_be_null_or_absent() -> None:
     profile = load(f"{BARE}profiles: [{{name: p, operational: ~}}]").configuration.profiles["p"]
     assert profile.states == dict.fromkeys(State, StateConfig())
 
 
-def test_a_file_that_is_loaded_twice_gives_equal_configurations() -> None:
+def test_file_loaded_twice_yields_equal_configurations() -> None:
     assert load(WHOLE).configuration == load(WHOLE).configuration
     assert load(WHOLE).configuration != load(WHOLE.replace("!ready", "ready")).configuration
 
 
-def test_all_that_is_wrong_is_told_at_once_in_the_order_of_the_lines() -> None:
+def test_all_errors_are_reported_at_once_in_line_order() -> None:
     text = """
 instances:
   check:
@@ -208,13 +208,13 @@ profiles:
         "{name: a, type: someOther, config: {key: a}}",
     ],
 )
-def test_old_and_incomplete_instances_are_refused(family: str, entry: str) -> None:
+def test_incomplete_instance_is_refused(family: str, entry: str) -> None:
     """P23."""
     assert errors(f"{BARE}instances:\n  {family}:\n  - {entry}\n")
 
 
 @pytest.mark.parametrize("chain", ["check", "enter", "notify", "trigger"])
-def test_unknown_names_are_refused_in_all_chains(chain: str) -> None:
+def test_unknown_name_is_refused_in_every_chain(chain: str) -> None:
     """P27."""
     lines = {
         "check": "transitions: [{check: invalid&&invalid, next: operational}]",
@@ -229,16 +229,16 @@ def test_unknown_names_are_refused_in_all_chains(chain: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "a", "[]", "5", "{}", "intervals: {requeue: 0}", "intervals: {requeue: -5s}"])
-def test_a_file_without_an_interval_is_refused(text: str) -> None:
+def test_file_without_an_interval_is_refused(text: str) -> None:
     assert errors(text)
 
 
-def test_a_file_that_is_not_there_is_told() -> None:
+def test_missing_file_is_reported() -> None:
     with pytest.raises(ConfigErrors, match=r"nowhere\.yaml: expected a file that can be read: no such file"):
         loader.load(Path("nowhere.yaml"), REGISTRIES, {})
 
 
-def test_what_is_probably_not_meant_is_told() -> None:
+def test_suspicious_configuration_is_reported_as_warnings() -> None:
     text = """
 intervals: {requeue: 30s, notify: 5m}
 keys: {state: x}
@@ -285,12 +285,12 @@ def test_a_profile_may_have_a_selector() -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budgets:
-    """A section of somebody else."""
+    """A section that another component registers."""
 
     total: int = option("how many", default=1)
 
 
-def test_a_section_of_somebody_else_is_read_for_them() -> None:
+def test_registered_section_is_parsed() -> None:
     sections = {"budgets": Budgets}
     found = loader.load(f"{BARE}budgets: {{total: 3}}\n".encode(), REGISTRIES, {}, sections=sections)
     assert found.configuration.sections == {"budgets": Budgets(total=3)}
@@ -299,12 +299,12 @@ def test_a_section_of_somebody_else_is_read_for_them() -> None:
         loader.load(f"{BARE}budgets: {{total: x}}\n".encode(), REGISTRIES, {}, sections=sections)
 
 
-def test_what_stands_behind_aliases_is_complained_about_once() -> None:
+def test_error_behind_an_alias_is_reported_once() -> None:
     text = f"{BARE}instances:\n  check:\n  - &i {{name: a, type: nothing}}\nprofiles: []\nother: [*i, *i]\n"
     assert len(errors(text)) == 1
 
 
-def test_the_schema_of_the_file_knows_the_plugins() -> None:
+def test_schema_of_the_file_contains_the_plugins() -> None:
     found = file_schema(REGISTRIES)
     check = found["properties"]["instances"]["properties"]["check"]["items"]
     assert check["properties"]["type"] == {"enum": ["affinity", "hasLabel", "wait"]}

@@ -1,4 +1,4 @@
-"""Options of plugins: reading them, what is said when they are wrong, and what they say about themselves."""
+"""Plugin options: parsing, error messages and descriptions."""
 
 import enum
 from collections.abc import Iterator, Mapping
@@ -52,24 +52,24 @@ class Cat:
     sender: str = option("who sent it", default="", key="from")
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        """Yield what makes no sense."""
+        """Yield problems."""
         if self.lives > 9:
             yield "lives", "expected at most 9"
 
     def warnings(self) -> Iterator[tuple[str, str]]:
-        """Yield what is odd."""
+        """Yield warnings."""
         if self.mood is Mood.CROSS:
             yield "mood", "it may scratch"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Free:
-    """Takes everything."""
+    """A plugin that accepts any option."""
 
     fields: Mapping[str, Any] = option("any field", default={}, kind=REST)
 
 
-def complaints(cls: type, text: str, environ: dict[str, str] | None = None) -> list[str]:
+def error_texts(cls: type, text: str, environ: dict[str, str] | None = None) -> list[str]:
     with pytest.raises(ConfigErrors) as caught:
         read(cls, text, environ=environ)
     return [str(error) for error in caught.value.errors]
@@ -80,8 +80,8 @@ def warnings(cls: type, text: str, environ: dict[str, str] | None = None) -> lis
     return [str(each) for each in found]
 
 
-def test_everything_is_read_into_its_type() -> None:
-    cat, told = read(
+def test_options_are_parsed_into_their_types() -> None:
+    cat, found = read(
         Cat,
         "{name: Tom, lives: 7.9, napTime: 90, meal: 5m, mood: cross, size: large, friends: Spike, "
         "tags: {a: 1}, toys: [{name: ball}], from: me}",
@@ -98,19 +98,19 @@ def test_everything_is_read_into_its_type() -> None:
         toys=(Toy(name="ball"),),
         sender="me",
     )
-    assert [str(each) for each in told] == [
+    assert [str(each) for each in found] == [
         "config:1: napTime: found 90 without a unit, which means seconds: write 90s if so",
         "config:1: mood: it may scratch",
     ]
 
 
-def test_null_leaves_the_default() -> None:
+def test_null_option_keeps_the_default() -> None:
     cat, _ = read(Cat, "name: Tom\nlives: ~\nfriends:\n")
     assert cat == Cat(name="Tom")
 
 
 def test_all_problems_are_reported_at_once() -> None:
-    assert complaints(Cat, "lives: many\nnapTime: 1d\nmood: crss\nfriends: [[a]]\ntoys: [{}, 5]\nmeal: 60\n") == [
+    assert error_texts(Cat, "lives: many\nnapTime: 1d\nmood: crss\nfriends: [[a]]\ntoys: [{}, 5]\nmeal: 60\n") == [
         "config:1: name: expected a text, found nothing",
         "config:1: lives: expected a whole number, found the text 'many'",
         f"config:2: napTime: expected a duration such as 90s, 5m or 1h30m ({UNKNOWN_UNIT}), found the text '1d'",
@@ -122,71 +122,71 @@ def test_all_problems_are_reported_at_once() -> None:
     ]
 
 
-def test_what_only_the_values_show_is_told_at_their_line() -> None:
-    assert complaints(Cat, "name: Tom\nlives: 10\n") == ["config:2: lives: expected at most 9"]
+def test_problem_of_parsed_values_is_reported_at_its_line() -> None:
+    assert error_texts(Cat, "name: Tom\nlives: 10\n") == ["config:2: lives: expected at most 9"]
 
 
-def test_nothing_at_all_is_an_ordinary_error_or_fine() -> None:
-    assert complaints(Toy, "") == ["config: name: expected a text, found nothing"]
+def test_empty_config_is_a_missing_option_or_valid() -> None:
+    assert error_texts(Toy, "") == ["config: name: expected a text, found nothing"]
     assert read(Free, "~")[0] == Free()
 
 
-def test_a_key_that_nobody_knows_is_a_warning_with_the_one_that_was_meant() -> None:
+def test_unknown_key_is_a_warning_with_a_suggestion() -> None:
     assert warnings(Cat, "name: Tom\nnaptime: 5m\nzzz: 1\n") == [
         "config:2: naptime: there is no such key, so it is ignored; did you mean napTime?",
         "config:3: zzz: there is no such key, so it is ignored",
     ]
 
 
-def test_a_mapping_for_a_list_counts_as_empty_with_a_warning() -> None:
-    cat, told = read(Cat, "name: Tom\nfriends: {a: b}\n")
+def test_mapping_instead_of_a_list_counts_as_empty_with_a_warning() -> None:
+    cat, found = read(Cat, "name: Tom\nfriends: {a: b}\n")
     assert cat.friends == ()
-    assert [str(each) for each in told] == [
+    assert [str(each) for each in found] == [
         "config:2: friends: expected a list, found a mapping, which counts as an empty list"
     ]
 
 
 @pytest.mark.parametrize(("written", "becomes"), [("True", "true"), ("yes", "true"), ("010", "8"), ("1.10", "1.1")])
-def test_a_text_that_yaml_changes_is_told(written: str, becomes: str) -> None:
-    toy, told = read(Toy, f"name: {written}\n")
+def test_text_that_yaml_changes_is_reported(written: str, becomes: str) -> None:
+    toy, found = read(Toy, f"name: {written}\n")
     assert toy.name == becomes
-    assert [str(each) for each in told] == [
+    assert [str(each) for each in found] == [
         f"config:1: name: {written} is read as {becomes}; to keep it unchanged, put it in quotes: '{written}'"
     ]
 
 
-def test_a_text_that_stays_as_written_is_not_told() -> None:
+def test_unchanged_text_is_not_reported() -> None:
     assert warnings(Toy, "name: true\n") == warnings(Toy, "name: 5\n") == []
 
 
-def test_a_secret_is_never_shown() -> None:
+def test_secret_value_is_never_shown() -> None:
     environ = {"PASSWORD": "hunter2,no", "NUMBER": "0042"}
-    shown = complaints(Cat, "{name: x, lives: '${PASSWORD}', mood: '${PASSWORD}', meal: '${PASSWORD}'}", environ)
+    shown = error_texts(Cat, "{name: x, lives: '${PASSWORD}', mood: '${PASSWORD}', meal: '${PASSWORD}'}", environ)
     shown += warnings(Toy, "name: ${NUMBER}", environ)
     assert len(shown) == 4
     assert not [text for text in shown if "hunter2" in text or "42" in text or "34" in text]
 
 
-def test_a_variable_that_is_not_set_is_told_with_the_way_out() -> None:
-    (told,) = complaints(Toy, "name: ${TEAM}\n")
-    assert told.startswith(
+def test_unset_variable_is_reported_with_its_alternatives() -> None:
+    (message,) = error_texts(Toy, "name: ${TEAM}\n")
+    assert message.startswith(
         "config:1: name: expected a value for TEAM, found none: it is no key at the top of this file"
     )
-    assert told.endswith("${TEAM:text} has a default")
+    assert message.endswith("${TEAM:text} has a default")
 
 
-def test_a_broken_reference_is_an_error_even_where_nobody_looks_but_a_missing_name_is_not() -> None:
-    assert "expected a } for each ${" in complaints(Toy, "name: x\nother: ${A\n")[0]
+def test_broken_reference_is_an_error_in_ignored_keys_but_an_unset_variable_is_not() -> None:
+    assert "expected a } for each ${" in error_texts(Toy, "name: x\nother: ${A\n")[0]
     assert read(Toy, "name: x\nother: ${A}\n")[0] == Toy(name="x")
 
 
-def test_all_other_keys_can_be_had_as_plain_values() -> None:
-    free, told = read(Free, "{evicted: true, traits: [a, 1], deep: {x: '${Y}'}}", environ={"Y": "5"})
+def test_rest_option_collects_all_other_keys() -> None:
+    free, found = read(Free, "{evicted: true, traits: [a, 1], deep: {x: '${Y}'}}", environ={"Y": "5"})
     assert free.fields == {"evicted": True, "traits": ["a", 1], "deep": {"x": 5}}
-    assert told == ()
+    assert found == ()
 
 
-def test_rows_describe_a_class() -> None:
+def test_describe_returns_a_row_for_each_option() -> None:
     rows = {row.key: row for row in describe(Cat)}
     assert rows["name"] == OptionRow(
         key="name", kind="text", required=True, default="", description="what it listens to"
@@ -198,7 +198,7 @@ def test_rows_describe_a_class() -> None:
     assert rows["from"].description == "who sent it"
 
 
-def test_a_schema_allows_what_is_read() -> None:
+def test_schema_allows_what_is_parsed() -> None:
     found = schema(Cat)
     assert found["required"] == ["name"]
     assert found["description"] == "A cat."

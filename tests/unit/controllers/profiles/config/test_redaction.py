@@ -1,4 +1,4 @@
-"""A configuration is shown without its secrets, whatever somebody has typed."""
+"""Redaction of secrets in any configuration text."""
 
 import time
 from collections.abc import Iterator
@@ -20,12 +20,12 @@ def a_file(*lines: str, top: str = "") -> str:
 
 def redacted(text: str) -> str:
     found = redact_config(text, registries()).text
-    assert found.count("\n") == text.count("\n"), "lines must stay where they are"
+    assert found.count("\n") == text.count("\n"), "line numbers must not change"
     return found
 
 
 @pytest.mark.parametrize(
-    ("typed", "seen"),
+    ("typed", "expected"),
     [
         ("token: hunter2", "token: (hidden)"),
         ("token: 'hunter2'", "token: '(hidden)'"),
@@ -46,8 +46,8 @@ def redacted(text: str) -> str:
         ("secret: 12345678", "secret: (hidden)"),
     ],
 )
-def test_an_option_that_is_a_secret_is_struck_out_however_it_is_typed(typed: str, seen: str) -> None:
-    assert redacted(a_file(typed)).rstrip("\n") == a_file(seen).rstrip("\n")
+def test_secret_option_is_redacted_in_any_yaml_style(typed: str, expected: str) -> None:
+    assert redacted(a_file(typed)).rstrip("\n") == a_file(expected).rstrip("\n")
     assert "hunter2" not in redacted(a_file(typed))
 
 
@@ -70,7 +70,7 @@ def test_an_option_that_is_a_secret_is_struck_out_however_it_is_typed(typed: str
         "x: 1  # password = hunter2\n",
     ],
 )
-def test_a_secret_is_found_wherever_it_stands(text: str) -> None:
+def test_secret_is_redacted_at_any_place_of_a_file(text: str) -> None:
     assert "hunter2" not in redacted(text)
 
 
@@ -88,20 +88,23 @@ def test_a_secret_is_found_wherever_it_stands(text: str) -> None:
     ],
 )
 @pytest.mark.parametrize("spoiled", ["\t- [\n", "a: b: c\n", "'\n"])
-def test_a_secret_is_found_in_a_file_that_is_no_yaml(text: str, spoiled: str) -> None:
+def test_secret_is_redacted_in_invalid_yaml(text: str, spoiled: str) -> None:
     assert "hunter2" not in redacted(f"{text}{spoiled}")
     assert "hunter2" not in redacted(f"{spoiled}{text}")
 
 
-def test_what_is_no_secret_stays_as_it_was_typed() -> None:
+def test_text_without_secrets_is_unchanged() -> None:
     text = "intervals: {requeue: 1m}\ninstances:\n  check:\n  - {name: a, type: hasLabel, config: {key: token}}\n"
     assert redacted(text) == text
 
 
-def test_what_is_said_about_a_file_has_no_secrets_either() -> None:
-    struck = redact_config(a_file("token: hunter2"), registries(), also=["sesame-open"])
-    assert struck.redact("expected x, found 'hunter2' or sesame-open") == "expected x, found '(hidden)' or (hidden)"
-    assert struck.redact(f"posting to {HOOK} failed") == "posting to https://hooks.slack.com/(hidden) failed"
+def test_messages_about_a_file_are_redacted() -> None:
+    redacted_config = redact_config(a_file("token: hunter2"), registries(), also=["sesame-open"])
+    assert (
+        redacted_config.redact("expected x, found 'hunter2' or sesame-open")
+        == "expected x, found '(hidden)' or (hidden)"
+    )
+    assert redacted_config.redact(f"posting to {HOOK} failed") == "posting to https://hooks.slack.com/(hidden) failed"
 
 
 def hostile() -> Iterator[str]:
@@ -115,12 +118,12 @@ def hostile() -> Iterator[str]:
 
 
 @pytest.mark.parametrize("text", [*hostile()], ids=range(7))
-def test_odd_files_do_not_take_for_ever(text: str) -> None:
+def test_redaction_is_fast_on_hostile_files(text: str) -> None:
     began = time.process_time()
     redact_config(text, registries())
     assert time.process_time() - began < 5
 
 
 @given(st.text(alphabet="token: hunter2{}[]&*'\"\n#|>-${}\t,?!%@`\\", max_size=60))
-def test_whatever_is_typed_something_is_shown(text: str) -> None:
+def test_redaction_returns_text_for_any_input(text: str) -> None:
     assert isinstance(redact_config(text, registries()).text, str)

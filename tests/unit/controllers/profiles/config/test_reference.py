@@ -1,4 +1,4 @@
-"""The reference page and the schema are made from the plugin classes, and are not stale."""
+"""The reference page and the schema are generated from the plugin classes and up to date."""
 
 import dataclasses
 import textwrap
@@ -16,7 +16,7 @@ from tools.reference import plugins as reference
 FOLDER = Path(__file__).parents[5] / "docs" / "reference"
 OURS = reference.own_plugins(registries())
 FAMILIES = {Check: "checks", Trigger: "triggers", Notification: "notifications", Schedule: "schedules"}
-# What schedules belong to, and a type of it that needs little.
+# A minimal notification instance to test schedules with.
 NOTIFICATION = "instances:\n  notify:\n  - name: it\n    type: post\n    config: {message: hello}\n"
 WITH_A_NOTIFICATION = dataclasses.replace(
     OURS, notifications={**OURS.notifications, "post": REGISTRIES.notifications["slack"]}
@@ -25,7 +25,7 @@ PLUGINS = [plugin for family in FAMILIES.values() for plugin in getattr(OURS, fa
 
 
 @pytest.mark.parametrize("name", [reference.PAGE, reference.SCHEMA])
-def test_what_is_in_the_repository_is_what_the_classes_say(name: str) -> None:
+def test_reference_files_are_up_to_date(name: str) -> None:
     assert (FOLDER / name).read_text() == reference.reference_files(registries())[name], "make reference"
 
 
@@ -36,23 +36,23 @@ def test_each_plugin_has_a_section_with_its_options() -> None:
         assert f"](#{plugin.type.lower()})" in page
 
 
-def test_plugins_of_others_are_not_in_our_documentation() -> None:
+def test_third_party_plugins_are_not_in_the_reference() -> None:
     assert reference.own_plugins(REGISTRIES) == Registries()
 
 
 @pytest.mark.parametrize("plugin", PLUGINS, ids=lambda it: it.type)
-def test_the_example_of_a_plugin_loads_without_a_word(plugin: type[Plugin]) -> None:
+def test_example_of_a_plugin_loads_without_warnings(plugin: type[Plugin]) -> None:
     section = reference.page(OURS).split(f"\n### {plugin.type}\n")[1]
     example = section.split("```yaml\n")[1].split("```")[0]
     if issubclass(plugin, Schedule):
         example = NOTIFICATION + textwrap.indent(example, "    ")
     file = f"intervals: {{requeue: 1m}}\n{example}".encode()
     found = dry_run(file, WITH_A_NOTIFICATION, {}, file="example", assume_placeholders=True)
-    told = [*found.errors, *found.warnings]
-    assert [str(event) for event in told if "is used in no chain" not in str(event)] == []
+    problems = [*found.errors, *found.warnings]
+    assert [str(event) for event in problems if "is used in no chain" not in str(event)] == []
 
 
-def test_it_is_written_into_a_folder(tmp_path: Path) -> None:
+def test_reference_main_writes_its_files_into_a_folder(tmp_path: Path) -> None:
     reference.main([str(tmp_path)])
     assert {item.name for item in tmp_path.iterdir()} == {reference.PAGE, reference.SCHEMA}
     with pytest.raises(SystemExit, match="usage"):

@@ -1,4 +1,4 @@
-"""A configuration file that is edited while it is in force."""
+"""The watcher of a configuration file."""
 
 import asyncio
 import os
@@ -26,7 +26,7 @@ BROKEN = "intervals: {requeue: soon}\n"
 
 
 class RecordedCallbacks(list[str]):
-    """What the callbacks were told."""
+    """Records the callbacks of the watcher."""
 
     def change(self, change: ConfigChange[Loaded]) -> None:
         """Note a change."""
@@ -37,18 +37,18 @@ class RecordedCallbacks(list[str]):
         self.append(f"problem: {problem.errors[0].problem}")
 
     def restored(self) -> None:
-        """Note that all is well again."""
+        """Record that the problem is resolved."""
         self.append("restored")
 
 
 @asynccontextmanager
 async def following(watched: ConfigWatcher[Loaded]) -> AsyncIterator[RecordedCallbacks]:
-    seen = RecordedCallbacks()
+    callbacks = RecordedCallbacks()
     task = asyncio.ensure_future(  # noqa: TID251 - ended below, whatever happens
-        watched.watch(on_change=seen.change, on_problem=seen.problem, on_restored=seen.restored)
+        watched.watch(on_change=callbacks.change, on_problem=callbacks.problem, on_restored=callbacks.restored)
     )
     try:
-        yield seen
+        yield callbacks
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
@@ -67,14 +67,14 @@ def watched(file: Path, clock: Clock) -> ConfigWatcher[Loaded]:
 
 
 def replace(file: Path, text: str) -> None:
-    """Put another file in the place of one, as an editor or a ConfigMap does."""
+    """Replace a file atomically, like an editor or a ConfigMap volume."""
     new = file.with_suffix(".new")
     new.write_text(text)
     new.replace(file)
 
 
 def overwrite(file: Path, text: str, at: int) -> None:
-    """Write into the file that is there."""
+    """Overwrite the file in place."""
     file.write_text(text)
     os.utime(file, ns=(at, at))
 
@@ -87,17 +87,17 @@ async def seconds(clock: Clock, count: float) -> None:
     await clock.sleep(timedelta(seconds=count))
 
 
-async def test_an_edit_takes_effect_within_a_second(watched: ConfigWatcher[Loaded], file: Path, clock: Clock) -> None:
+async def test_edit_takes_effect_within_a_second(watched: ConfigWatcher[Loaded], file: Path, clock: Clock) -> None:
     watched.start()
-    async with following(watched) as seen:
+    async with following(watched) as callbacks:
         replace(file, OTHER)
         await seconds(clock, 1.1)
-    assert seen == ["changed: requeue is 1m0s instead of 30s, trigger mark is new, profile p is new"]
+    assert callbacks == ["changed: requeue is 1m0s instead of 30s, trigger mark is new, profile p is new"]
     assert watched.loaded is not None
     assert list(watched.loaded.configuration.profiles) == ["default", "p"]
 
 
-async def test_the_switched_link_of_a_configmap_is_noticed(tmp_path: Path, clock: Clock) -> None:
+async def test_switched_configmap_symlink_is_detected(tmp_path: Path, clock: Clock) -> None:
     for name, text in (("first", GOOD), ("second", OTHER)):
         (tmp_path / name).mkdir()
         (tmp_path / name / "maintenance.yaml").write_text(text)
@@ -106,71 +106,69 @@ async def test_the_switched_link_of_a_configmap_is_noticed(tmp_path: Path, clock
     file.symlink_to(Path("..data") / "maintenance.yaml")
     watched = ConfigWatcher(file, load=lambda data: loader.load(data, REGISTRIES, {}), clock=clock)
     watched.start()
-    async with following(watched) as seen:
+    async with following(watched) as callbacks:
         (tmp_path / "..new").symlink_to("second")
         (tmp_path / "..new").replace(tmp_path / "..data")
         await seconds(clock, 1.1)
-    assert len(seen) == 1
+    assert len(callbacks) == 1
 
 
-async def test_a_broken_edit_leaves_the_last_good_configuration_in_force(
+async def test_invalid_edit_keeps_the_last_valid_configuration(
     watched: ConfigWatcher[Loaded], file: Path, clock: Clock
 ) -> None:
     good = watched.start()
-    async with following(watched) as seen:
+    async with following(watched) as callbacks:
         replace(file, BROKEN)
         await seconds(clock, 30)
         assert watched.loaded is good
         assert watched.problem is not None
         replace(file, OTHER)
         await seconds(clock, 1.1)
-    assert [each.partition(":")[0] for each in seen] == ["problem", "restored", "changed"]
+    assert [each.partition(":")[0] for each in callbacks] == ["problem", "restored", "changed"]
     assert watched.problem is None
 
 
-async def test_a_file_that_was_put_back_makes_no_change(
-    watched: ConfigWatcher[Loaded], file: Path, clock: Clock
-) -> None:
+async def test_restored_file_causes_no_change(watched: ConfigWatcher[Loaded], file: Path, clock: Clock) -> None:
     watched.start()
-    async with following(watched) as seen:
+    async with following(watched) as callbacks:
         remove(file)
         await seconds(clock, 1.1)
         replace(file, GOOD)
         await seconds(clock, 1.1)
-    assert seen == ["problem: expected a file that can be read: no such file or directory", "restored"]
+    assert callbacks == ["problem: expected a file that can be read: no such file or directory", "restored"]
 
 
-async def test_a_file_that_is_being_written_is_left_alone_until_it_rests(
+async def test_file_that_is_being_written_is_not_loaded_until_it_is_stable(
     watched: ConfigWatcher[Loaded], file: Path, clock: Clock
 ) -> None:
     watched.start()
-    async with following(watched) as seen:
+    async with following(watched) as callbacks:
         for at, length in enumerate(range(10, len(OTHER), 20)):
             overwrite(file, OTHER[:length], at)
             await seconds(clock, 1)
         overwrite(file, OTHER, 1_000)
-        assert seen == []
+        assert callbacks == []
         await seconds(clock, 2.1)
-    assert len(seen) == 1
+    assert len(callbacks) == 1
 
 
-async def test_a_touched_file_is_no_change(watched: ConfigWatcher[Loaded], file: Path, clock: Clock) -> None:
+async def test_touched_file_causes_no_change(watched: ConfigWatcher[Loaded], file: Path, clock: Clock) -> None:
     watched.start()
-    async with following(watched) as seen:
+    async with following(watched) as callbacks:
         os.utime(file, ns=(5, 5))
         await seconds(clock, 5)
         replace(file, f"# a comment\n{GOOD}")
         await seconds(clock, 5)
-    assert seen == []
+    assert callbacks == []
 
 
-async def test_a_start_without_a_good_file_is_an_error_and_a_later_one_is_taken(
+async def test_start_without_a_valid_file_is_an_error_and_a_later_valid_file_is_loaded(
     watched: ConfigWatcher[Loaded], file: Path, clock: Clock
 ) -> None:
     replace(file, BROKEN)
     with pytest.raises(ConfigErrors):
         watched.start()
-    async with following(watched) as seen:
+    async with following(watched) as callbacks:
         replace(file, GOOD)
         await seconds(clock, 1.1)
-    assert seen == ["restored", "changed: "]
+    assert callbacks == ["restored", "changed: "]

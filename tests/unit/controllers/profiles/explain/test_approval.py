@@ -1,4 +1,4 @@
-"""What a person can set so that a profile goes on: which label, which annotation, and what is not theirs to set."""
+"""Approvals: the labels and annotations a user can set so that a profile proceeds."""
 
 from typing import Any
 
@@ -57,21 +57,21 @@ def annotation(value: str | None) -> MetadataChange:
 
 
 def waiting(chain: str, *, needed: bool = True, says: str = "no", labels: dict[str, str] | None = None) -> ProfileNode:
-    """Return a node that waits for a chain, if maintenance is needed."""
+    """Return a node in maintenance-required that waits for a check chain."""
     own = {PROFILE_LABEL: "os", **({"example.com/needed": "1"} if needed else {}), **(labels or {})}
-    walk = ProfileNode(FILE.replace("CHAIN", f'"{chain}"'), labels=own, annotations={"says": says})
-    walk.reconcile()
-    walk.reconcile()
-    return walk
+    profile_node = ProfileNode(FILE.replace("CHAIN", f'"{chain}"'), labels=own, annotations={"says": says})
+    profile_node.reconcile()
+    profile_node.reconcile()
+    return profile_node
 
 
-def offered(walk: ProfileNode) -> tuple[Offer, ...]:
-    assert walk.result is not None
-    return offers(walk.result.reports, walk.configuration)
+def offered(profile_node: ProfileNode) -> tuple[Offer, ...]:
+    assert profile_node.result is not None
+    return offers(profile_node.result.reports, profile_node.configuration)
 
 
 @pytest.mark.parametrize(
-    ("check", "wish", "opposite"),
+    ("check", "change", "opposite"),
     [
         (HasLabel(key="k"), label("true"), label(None)),
         (HasLabel(key="k", value="v"), label("v"), label(None)),
@@ -80,59 +80,59 @@ def offered(walk: ProfileNode) -> tuple[Offer, ...]:
         (NoticeCheck(), None, None),
     ],
 )
-def test_what_makes_a_check_pass_or_not(
-    check: Check, wish: MetadataChange | None, opposite: MetadataChange | None
+def test_change_satisfying_returns_the_change_for_each_check(
+    check: Check, change: MetadataChange | None, opposite: MetadataChange | None
 ) -> None:
-    assert change_satisfying(check) == wish
+    assert change_satisfying(check) == change
     assert change_satisfying(check, passed=False) == opposite
 
 
-def test_an_annotation_of_any_value_says_who_set_it() -> None:
+def test_annotation_without_a_required_value_contains_the_user() -> None:
     assert change_satisfying(HasAnnotation(key="k"), by="ada") == annotation("ada")
     assert change_satisfying(HasAnnotation(key="k", value="yes"), by="ada") == annotation("yes")
     assert change_satisfying(HasLabel(key="k"), by="ada") == label("true")
 
 
 @pytest.mark.parametrize(
-    ("chain", "setup", "wishes", "later"),
+    ("chain", "setup", "changes", "later"),
     [
         pytest.param("approved", {}, (APPROVED,), "", id="an annotation of any value"),
         pytest.param("signed", {}, (SIGNED,), "", id="a label of a certain value"),
         pytest.param("signed", {"labels": {"example.com/signed": "dev"}}, (SIGNED,), "", id="another value"),
-        pytest.param("!frozen", {"labels": {"example.com/frozen": "1"}}, (THAWED,), "", id="one that has to go"),
+        pytest.param("!frozen", {"labels": {"example.com/frozen": "1"}}, (THAWED,), "", id="a label to remove"),
         pytest.param("approved && signed", {}, (APPROVED, SIGNED), "", id="two at once"),
         pytest.param("approved && says", {}, (APPROVED,), "says passed", id="the window is not open yet"),
         pytest.param("approved && says", {"says": "yes"}, (APPROVED,), "", id="the window is open"),
-        pytest.param("approved && says", {"says": "unknown"}, (APPROVED,), "says passed", id="nobody knows"),
+        pytest.param("approved && says", {"says": "unknown"}, (APPROVED,), "says passed", id="unknown"),
     ],
 )
-def test_what_a_profile_waits_for_is_offered_as_far_as_a_person_can_set_it(
-    chain: str, setup: dict[str, Any], wishes: tuple[MetadataChange, ...], later: str
+def test_offers_contain_changes_a_user_can_make(
+    chain: str, setup: dict[str, Any], changes: tuple[MetadataChange, ...], later: str
 ) -> None:
     found = choose(offered(waiting(chain, **setup)))
     assert (found.profile, found.target, found.changes, found.waits_for) == (
         "os",
         State.IN_MAINTENANCE,
-        wishes,
+        changes,
         later,
     )
 
 
-def test_what_is_set_lets_the_profile_go_on() -> None:
-    walk = waiting("approved && !frozen", labels={"example.com/frozen": "1"})
-    patch = approval.patch(choose(offered(walk)).changes)
-    walk.annotate(**patch["metadata"]["annotations"])
-    walk.label(patch["metadata"]["labels"])
-    walk.reconcile()
-    assert walk.state("os") == State.IN_MAINTENANCE
-    assert [item for item in offered(walk) if item.is_approval] == []
+def test_offered_change_makes_the_profile_proceed() -> None:
+    profile_node = waiting("approved && !frozen", labels={"example.com/frozen": "1"})
+    patch = approval.patch(choose(offered(profile_node)).changes)
+    profile_node.annotate(**patch["metadata"]["annotations"])
+    profile_node.label(patch["metadata"]["labels"])
+    profile_node.reconcile()
+    assert profile_node.state("os") == State.IN_MAINTENANCE
+    assert [item for item in offered(profile_node) if item.is_approval] == []
 
 
-def test_nothing_is_offered_for_what_passes_or_is_nobodys_to_set() -> None:
+def test_nothing_is_offered_for_passed_checks_or_checks_without_a_settable_value() -> None:
     assert [item for item in offered(waiting("says")) if item.is_approval] == []
 
 
-def test_an_order_of_maintenance_is_no_approval_but_can_be_named() -> None:
+def test_request_for_maintenance_is_no_approval_but_can_be_chosen_by_check() -> None:
     idle = offered(waiting("approved", needed=False))
     with pytest.raises(ApprovalError) as error:
         choose(idle)
@@ -144,7 +144,7 @@ def test_an_order_of_maintenance_is_no_approval_but_can_be_named() -> None:
     )
 
 
-def test_who_could_mean_several_is_asked_which_one() -> None:
+def test_ambiguous_approval_must_be_chosen_by_profile_or_check() -> None:
     found = offered(waiting("approved || signed"))
     with pytest.raises(ApprovalError) as error:
         choose(found)
@@ -172,22 +172,22 @@ def test_who_could_mean_several_is_asked_which_one() -> None:
         ),
     ],
 )
-def test_what_is_not_there_is_told(profile: str, check: str, why: str) -> None:
+def test_impossible_approval_is_reported_with_alternatives(profile: str, check: str, why: str) -> None:
     with pytest.raises(ApprovalError) as error:
         choose(offered(waiting("approved && says")), profile=profile, check=check)
     assert str(error.value) == why
 
 
-def test_a_file_that_was_edited_meanwhile_offers_nothing() -> None:
-    walk = waiting("approved")
-    walk.set_configuration(FILE.replace("CHAIN", "signed"))
-    assert offered(walk) == ()
+def test_edited_configuration_offers_nothing() -> None:
+    profile_node = waiting("approved")
+    profile_node.set_configuration(FILE.replace("CHAIN", "signed"))
+    assert offered(profile_node) == ()
 
 
-def test_commands_are_for_a_shell_and_say_when_something_is_written_over() -> None:
-    walk = waiting("approved && signed", labels={"example.com/signed": "dev"})
+def test_approval_command_is_shell_quoted_and_uses_overwrite() -> None:
+    profile_node = waiting("approved && signed", labels={"example.com/signed": "dev"})
     evil = MetadataChange(field=MetadataField.LABEL, key="$(reboot)", value="a b")
-    assert approval.command(walk.node, (*choose(offered(walk)).changes, evil, THAWED)) == (
+    assert approval.command(profile_node.node, (*choose(offered(profile_node)).changes, evil, THAWED)) == (
         "kubectl annotate node n1 example.com/approved=true"
         " && kubectl label node n1 example.com/signed=ops --overwrite"
         " && kubectl label node n1 '$(reboot)=a b'"
@@ -195,7 +195,7 @@ def test_commands_are_for_a_shell_and_say_when_something_is_written_over() -> No
     )
 
 
-def test_a_patch_touches_nothing_else() -> None:
+def test_approval_patch_contains_only_the_changes() -> None:
     assert approval.patch((SIGNED, THAWED, APPROVED)) == {
         "metadata": {
             "labels": {"example.com/signed": "ops", "example.com/frozen": None},

@@ -1,4 +1,4 @@
-"""What would have to change so that a chain passes."""
+"""Remedies: the check results that would make a chain pass."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,13 +19,13 @@ EXPRESSIONS = st.recursive(
 VALUES = st.fixed_dictionaries({name: st.sampled_from((True, False, None)) for name in NAMES})
 
 
-def test_one_of_several_is_enough() -> None:
+def test_each_of_several_alternatives_is_a_remedy() -> None:
     chain = booleans.parse("window && (approved || urgent)")
     values = {"window": True, "approved": False, "urgent": False}
     assert remedies(chain.evaluate, values) == ((RequiredResult("approved", True),), (RequiredResult("urgent", True),))
 
 
-def test_several_are_needed_together() -> None:
+def test_several_changes_form_one_remedy() -> None:
     chain = booleans.parse("a && b && !c")
     values = {"a": False, "b": None, "c": True}
     assert remedies(chain.evaluate, values) == (
@@ -33,22 +33,22 @@ def test_several_are_needed_together() -> None:
     )
 
 
-def test_nothing_has_to_change_in_a_chain_that_passes() -> None:
+def test_passing_chain_needs_no_remedy() -> None:
     assert remedies(booleans.parse("a").evaluate, {"a": True}) == ()
 
 
-def test_a_chain_that_can_never_pass_has_no_remedy() -> None:
+def test_contradictory_chain_has_no_remedy() -> None:
     assert remedies(booleans.parse("a && !a").evaluate, {"a": True}) == ()
 
 
-def test_a_very_long_chain_costs_nothing() -> None:
+def test_remedies_of_a_very_long_chain_are_skipped() -> None:
     names = [f"n{number}" for number in range(40)]
     chain = booleans.parse(" && ".join(names))
     assert remedies(chain.evaluate, dict.fromkeys(names, False)) == ()
 
 
 @given(EXPRESSIONS, VALUES)
-def test_each_remedy_is_enough_and_has_nothing_to_spare(text: str, values: dict[str, bool | None]) -> None:
+def test_each_remedy_is_sufficient_and_minimal(text: str, values: dict[str, bool | None]) -> None:
     chain = booleans.parse(text)
     for remedy in remedies(chain.evaluate, values):
         assert chain.evaluate({**values, **{change.name: change.passed for change in remedy}}) is True
@@ -58,7 +58,7 @@ def test_each_remedy_is_enough_and_has_nothing_to_spare(text: str, values: dict[
 
 
 @given(EXPRESSIONS, VALUES)
-def test_a_chain_that_can_pass_and_does_not_has_a_remedy(text: str, values: dict[str, bool | None]) -> None:
+def test_failing_chain_that_can_pass_has_a_remedy(text: str, values: dict[str, bool | None]) -> None:
     chain = booleans.parse(text)
     known = {name: bool(value) for name, value in values.items()}
     can_pass = any(

@@ -1,4 +1,4 @@
-"""The way to the outside world, where anything may be found."""
+"""The network client of plugins, with any kind of server."""
 
 import asyncio
 import gzip
@@ -50,12 +50,12 @@ async def a_site(page: Page, *, tls: ssl.SSLContext | None = None) -> AsyncItera
 
 
 @asynccontextmanager
-async def a_raw_site(*said: bytes, hangs: bool = False) -> AsyncIterator[str]:
-    """Serve these bytes to whoever comes, and hang up unless it `hangs`."""
+async def a_raw_site(*pieces: bytes, hangs: bool = False) -> AsyncIterator[str]:
+    """Send these bytes to each client, and close the connection unless it `hangs`."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
-        for piece in said:
+        for piece in pieces:
             writer.write(piece)
             await writer.drain()
         if hangs:
@@ -73,27 +73,27 @@ async def problem_of(network: NetworkClient, url: str, *, within: timedelta = ti
     return str(caught.value).partition(": ")[2]
 
 
-async def test_a_request_arrives_as_it_was_sent(network: NetworkClient) -> None:
-    heard = []
+async def test_request_is_sent_unchanged(network: NetworkClient) -> None:
+    received = []
 
     async def page(request: web.BaseRequest) -> web.Response:
-        heard.append((request.method, str(request.rel_url), await request.read(), request.headers["X-A"]))
+        received.append((request.method, str(request.rel_url), await request.read(), request.headers["X-A"]))
         assert request.headers["User-Agent"].startswith("haulout/")
         return web.Response(status=418, body=b"tea")
 
     async with a_site(page) as url:
         answer = await network.request("POST", f" {url}/a%2Fb?c=d%20e\n", body=b"x", headers={"X-A": "1"})
     assert answer == (418, b"tea")
-    assert heard == [("POST", "/a%2Fb?c=d%20e", b"x", "1")]
+    assert received == [("POST", "/a%2Fb?c=d%20e", b"x", "1")]
 
 
-async def test_nobody_there(network: NetworkClient) -> None:
+async def test_refused_connection_is_reported(network: NetworkClient) -> None:
     async with a_raw_site() as url:
         pass
     assert await problem_of(network, url) == "connection refused"
 
 
-async def test_a_name_that_nobody_has(network: NetworkClient, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_unresolvable_host_name_is_reported(network: NetworkClient, monkeypatch: pytest.MonkeyPatch) -> None:
     def unknown(*_: object, **__: object) -> None:
         raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
 
@@ -102,7 +102,7 @@ async def test_a_name_that_nobody_has(network: NetworkClient, monkeypatch: pytes
 
 
 @pytest.mark.parametrize(
-    ("said", "problem"),
+    ("pieces", "problem"),
     [
         ((), "the server closed the connection without a response"),
         ((b"\x00\x01\x02\r\n\r\n",), "the response is not HTTP"),
@@ -112,18 +112,20 @@ async def test_a_name_that_nobody_has(network: NetworkClient, monkeypatch: pytes
         ((b"HTTP/1.1 200 OK\r\n", b"X: " + b"x" * 100_000), "the response is not HTTP"),
     ],
 )
-async def test_garbage_is_told_in_a_sentence(network: NetworkClient, said: tuple[bytes, ...], problem: str) -> None:
-    async with a_raw_site(*said) as url:
+async def test_invalid_response_is_reported_in_a_sentence(
+    network: NetworkClient, pieces: tuple[bytes, ...], problem: str
+) -> None:
+    async with a_raw_site(*pieces) as url:
         assert await problem_of(network, url) == problem
 
 
-@pytest.mark.parametrize("said", [(), (b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n", b"slow")])
-async def test_a_slow_answer_is_not_waited_for_for_ever(network: NetworkClient, said: tuple[bytes, ...]) -> None:
-    async with a_raw_site(*said, hangs=True) as url:
+@pytest.mark.parametrize("pieces", [(), (b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n", b"slow")])
+async def test_slow_response_times_out(network: NetworkClient, pieces: tuple[bytes, ...]) -> None:
+    async with a_raw_site(*pieces, hangs=True) as url:
         assert await problem_of(network, url, within=SHORT) == "no answer within 0.05 s"
 
 
-async def test_an_endless_answer_is_not_read_to_its_end(network: NetworkClient) -> None:
+async def test_endless_response_is_not_read_completely(network: NetworkClient) -> None:
     long = "the answer is longer than 10000 bytes"
     async with a_site(lambda _: _respond(web.Response(body=b"x" * 10_001))) as url:
         assert await problem_of(network, url) == long
@@ -136,7 +138,7 @@ async def _respond(response: web.Response) -> web.Response:
     return response
 
 
-async def test_a_certificate_that_nobody_vouches_for_is_not_trusted(network: NetworkClient, tmp_path: Path) -> None:
+async def test_untrusted_certificate_is_refused(network: NetworkClient, tmp_path: Path) -> None:
     authority = Authority()
     tls = authority.issue("127.0.0.1").server_context(tmp_path)
     async with a_site(lambda _: _respond(web.Response(text="ok")), tls=tls) as url:
@@ -146,14 +148,14 @@ async def test_a_certificate_that_nobody_vouches_for_is_not_trusted(network: Net
         await trusting.close()
 
 
-async def test_a_line_break_in_a_header_is_told_of_and_not_sent(network: NetworkClient) -> None:
+async def test_line_break_in_a_header_is_reported_and_not_sent(network: NetworkClient) -> None:
     async with a_site(lambda _: _respond(web.Response())) as url:
         with pytest.raises(ExternalError, match="a token or a URL contains a line break"):
             await network.request("GET", url, headers={"Authorization": "Bearer a\r\nX: y"})
 
 
 @pytest.mark.parametrize("url", ["", "s3cr3t", "file:///etc/passwd", "http://", "http://x:0/", "http://[::1/"])
-async def test_what_is_no_web_address_is_not_asked(network: NetworkClient, url: str) -> None:
+async def test_invalid_url_is_not_requested(network: NetworkClient, url: str) -> None:
     with pytest.raises(ExternalError, match="expected one such as https://example"):
         await network.request("GET", url)
 
@@ -172,7 +174,7 @@ async def test_what_is_no_web_address_is_not_asked(network: NetworkClient, url: 
         ("POST", 302, (302, b"")),
     ],
 )
-async def test_a_redirect_on_the_same_host_is_followed_unless_it_loses_what_was_sent(
+async def test_redirect_on_the_same_host_is_followed_unless_it_drops_the_body(
     network: NetworkClient, method: str, status: int, answer: tuple[int, bytes]
 ) -> None:
     async def page(request: web.BaseRequest) -> web.Response:
@@ -185,14 +187,14 @@ async def test_a_redirect_on_the_same_host_is_followed_unless_it_loses_what_was_
 
 
 @pytest.mark.parametrize("there", ["http://other.test/", "ftp://127.0.0.1/", "file:///etc/passwd", "//other.test"])
-async def test_a_redirect_elsewhere_is_not_followed(network: NetworkClient, there: str) -> None:
+async def test_redirect_to_another_host_is_not_followed(network: NetworkClient, there: str) -> None:
     redirect = web.Response(status=308, headers={"Location": there})
     async with a_site(lambda _: _respond(redirect)) as url:
         with pytest.raises(ExternalError, match="which is not followed"):
             await network.request("GET", url)
 
 
-async def test_a_redirect_never_leaves_tls(tmp_path: Path) -> None:
+async def test_redirect_never_leaves_tls(tmp_path: Path) -> None:
     authority = Authority()
     tls = authority.issue("127.0.0.1").server_context(tmp_path)
     network = NetworkClient(environ={}, tls=ssl.create_default_context(cadata=authority.pem.decode()))
@@ -203,7 +205,7 @@ async def test_a_redirect_never_leaves_tls(tmp_path: Path) -> None:
     await network.close()
 
 
-async def test_redirects_without_end_have_one(network: NetworkClient) -> None:
+async def test_redirect_loop_is_limited(network: NetworkClient) -> None:
     async with a_site(lambda _: _respond(web.Response(status=307, headers={"Location": "/"}))) as url:
         with pytest.raises(ExternalError, match="redirects more than"):
             await network.request("GET", url)
@@ -212,7 +214,7 @@ async def test_redirects_without_end_have_one(network: NetworkClient) -> None:
 # Proxies
 
 
-async def test_a_proxy_of_the_environment_is_used() -> None:
+async def test_proxy_from_the_environment_is_used() -> None:
     async def proxy(request: web.BaseRequest) -> web.Response:
         return web.Response(text=request.raw_path)
 
@@ -222,7 +224,7 @@ async def test_a_proxy_of_the_environment_is_used() -> None:
         await network.close()
 
 
-async def test_a_proxy_that_does_not_work_is_told_of_without_its_password() -> None:
+async def test_failing_proxy_is_reported_without_its_password() -> None:
     async with a_raw_site() as gone:
         pass
     for proxy, problem in (
@@ -237,20 +239,20 @@ async def test_a_proxy_that_does_not_work_is_told_of_without_its_password() -> N
 # Whole plugins, over sockets
 
 
-async def test_slack_over_the_network(network: NetworkClient) -> None:
+async def test_slack_notification_is_sent_over_the_network(network: NetworkClient) -> None:
     """I17."""
-    heard = []
+    received = []
 
     async def hook(request: web.BaseRequest) -> web.Response:
-        heard.append(await request.json())
+        received.append(await request.json())
         return web.Response(text="ok")
 
     async with a_site(hook) as url:
         await Slack(hook=f"{url}/services/T0", channel="#c", message="{{ .State }}").send(a_message(), network)
-    assert heard == [{"text": "in-maintenance", "channel": "#c"}]
+    assert received == [{"text": "in-maintenance", "channel": "#c"}]
 
 
-async def test_a_thread_over_the_network(network: NetworkClient) -> None:
+async def test_slack_thread_is_sent_over_the_network(network: NetworkClient) -> None:
     """C16, C17."""
     slack, clock = FakeSlack(), RealClock()
     client = Client(ApiServer(clock, namespaces=["ns"]).transport("us"), clock=clock, random=Random(1))
@@ -275,16 +277,16 @@ async def test_a_thread_over_the_network(network: NetworkClient) -> None:
     assert slack.replies == [("T", "n1"), ("T", "n2")]
 
 
-# What is not far away
+# Response headers, files and Secrets
 
 
-async def test_the_headers_of_an_answer_can_be_had(network: NetworkClient) -> None:
+async def test_exchange_returns_response_headers(network: NetworkClient) -> None:
     async with a_site(lambda _: _respond(web.Response(status=201, headers={"X-Subject-Token": "t"}))) as url:
         reply = await network.exchange("POST", url)
     assert (reply.status, reply.body, reply.headers["x-subject-token"]) == (201, b"", "t")
 
 
-async def test_a_file_can_be_read_unless_it_is_not_there_or_without_end(network: NetworkClient, tmp_path: Path) -> None:
+async def test_read_file_reads_only_existing_files_of_limited_size(network: NetworkClient, tmp_path: Path) -> None:
     there = tmp_path / "file"
     there.write_bytes(b"content")
     assert await network.read_file(str(there)) == b"content"
@@ -295,7 +297,7 @@ async def test_a_file_can_be_read_unless_it_is_not_there_or_without_end(network:
             await network.read_file(str(path))
 
 
-async def test_a_secret_of_the_cluster_can_be_read() -> None:
+async def test_read_secret_returns_a_secret_of_the_cluster() -> None:
     clock = RealClock()
     client = Client(ApiServer(clock, namespaces=["ns"]).transport("us"), clock=clock, random=Random(1))
     body = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}, "data": {"key": "czNjcjN0"}}

@@ -1,4 +1,4 @@
-"""Questions to the outside: asked once for all who want to know, and only while somebody does."""
+"""The query cache: one request for all nodes, and only while a node uses the query."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -18,12 +18,12 @@ AGE = timedelta(seconds=30)
 
 @dataclass
 class World:
-    """What is asked, and what it says."""
+    """A simulated external system."""
 
     clock: Clock
-    says: Any = 1
+    answer: Any = 1
     takes: timedelta = timedelta()
-    asked: list[str] = field(default_factory=list)
+    queries: list[str] = field(default_factory=list)
     woken: list[str] = field(default_factory=list)
     failing: list[str] = field(default_factory=list)
     nodes: set[str] = field(default_factory=lambda: {"n1", "n2", "n3"})
@@ -31,24 +31,24 @@ class World:
 
 @dataclass(frozen=True)
 class CountingQuery:
-    """A question."""
+    """A query that records its requests."""
 
     name: str = "up"
     max_age: timedelta | None = None
 
     async def fetch(self, external: Any) -> Any:
-        """Ask the world."""
-        external.asked.append(self.name)
+        """Return the answer of the external system."""
+        external.queries.append(self.name)
         if external.takes:
             await external.clock.sleep(external.takes)
-        if isinstance(external.says, Exception):
-            raise external.says
-        return external.says
+        if isinstance(external.answer, Exception):
+            raise external.answer
+        return external.answer
 
 
 @asynccontextmanager
 async def query_cache(world: World) -> AsyncIterator[QueryCache]:
-    external: Any = world  # the questions here know what they get
+    external: Any = world  # the queries of this module expect a World
     answers = QueryCache(
         external,
         clock=world.clock,
@@ -66,54 +66,54 @@ async def query_cache(world: World) -> AsyncIterator[QueryCache]:
             running.cancel()
 
 
-async def test_a_question_of_many_nodes_is_asked_once_and_wakes_them_all(clock: Clock) -> None:
+async def test_query_of_many_nodes_runs_once_and_requeues_them_all(clock: Clock) -> None:
     world = World(clock, takes=SECOND)
     async with query_cache(world) as answers:
         assert [answers.result(node, CountingQuery()) for node in ("n1", "n2", "n1")] == [None, None, None]
         await clock.sleep(2 * SECOND)
-        assert world.asked == ["up"]
+        assert world.queries == ["up"]
         assert world.woken == ["n1", "n2"]
         answer = answers.result("n3", CountingQuery())
         assert answer is not None
         assert answer.value == 1
-        assert world.asked == ["up"]
+        assert world.queries == ["up"]
 
 
-async def test_it_is_asked_again_when_the_answer_is_old_and_wakes_only_if_that_is_another_one(clock: Clock) -> None:
+async def test_query_is_refreshed_after_its_max_age_and_requeues_only_on_change(clock: Clock) -> None:
     world = World(clock)
     async with query_cache(world) as answers:
         answers.result("n1", CountingQuery())
         answers.result("n1", CountingQuery("often", max_age=5 * SECOND))
         await clock.sleep(31 * SECOND)
-        assert (world.asked.count("up"), world.asked.count("often")) == (2, 7)
+        assert (world.queries.count("up"), world.queries.count("often")) == (2, 7)
         assert world.woken == ["n1", "n1"]
-        world.says = 2
+        world.answer = 2
         await clock.sleep(AGE)
         assert world.woken == ["n1"] * 4
 
 
-async def test_nothing_is_asked_that_nobody_wants_any_more(clock: Clock) -> None:
+async def test_unused_query_is_not_refreshed(clock: Clock) -> None:
     world = World(clock)
     async with query_cache(world) as answers:
         answers.result("n1", CountingQuery())
         answers.result("n2", CountingQuery("other"))
         await clock.sleep(SECOND)
-        answers.reset("n1")  # and it does not ask this time
+        answers.reset("n1")  # and it does not use the query this time
         world.nodes.remove("n2")
         await clock.sleep(10 * AGE)
-        assert sorted(world.asked) == ["other", "up"]
+        assert sorted(world.queries) == ["other", "up"]
         assert answers.result("n1", CountingQuery()) is None, "an old answer is not kept"
 
 
-async def test_what_goes_wrong_is_an_answer_and_is_asked_again(clock: Clock) -> None:
-    world = World(clock, says=ExternalError("example.com: connection refused"))
+async def test_failed_query_yields_its_problem_and_is_retried(clock: Clock) -> None:
+    world = World(clock, answer=ExternalError("example.com: connection refused"))
     async with query_cache(world) as answers:
         answers.result("n1", CountingQuery())
         await clock.sleep(SECOND)
         answer = answers.result("n1", CountingQuery())
         assert answer is not None
         assert (answer.value, answer.problem) == (None, "example.com: connection refused")
-        world.says = 3
+        world.answer = 3
         await clock.sleep(AGE)
         answer = answers.result("n1", CountingQuery())
         assert answer is not None
@@ -121,7 +121,7 @@ async def test_what_goes_wrong_is_an_answer_and_is_asked_again(clock: Clock) -> 
         assert world.woken == ["n1", "n1"]
 
 
-async def test_an_answer_that_never_comes_and_a_plugin_that_breaks_are_told_without_secrets(clock: Clock) -> None:
+async def test_timeout_and_exception_of_a_query_are_reported_without_secrets(clock: Clock) -> None:
     world = World(clock, takes=timedelta(hours=1))
     async with query_cache(world) as answers:
         answers.result("n1", CountingQuery("slow"))
@@ -129,7 +129,7 @@ async def test_an_answer_that_never_comes_and_a_plugin_that_breaks_are_told_with
         slow = answers.result("n1", CountingQuery("slow"))
         assert slow is not None
         assert slow.problem == "no answer within 1m0s"
-        world.takes, world.says = timedelta(), ValueError("token xyz")
+        world.takes, world.answer = timedelta(), ValueError("token xyz")
         answers.result("n1", CountingQuery("broken"))
         await clock.sleep(SECOND)
         broken = answers.result("n1", CountingQuery("broken"))
@@ -137,18 +137,18 @@ async def test_an_answer_that_never_comes_and_a_plugin_that_breaks_are_told_with
         assert broken.problem == "the query failed with ValueError"
 
 
-async def test_a_shorter_age_in_an_edited_file_counts_at_once(clock: Clock) -> None:
+async def test_shorter_max_age_applies_at_once(clock: Clock) -> None:
     world = World(clock)
     async with query_cache(world) as answers:
         answers.result("n1", CountingQuery())
         await clock.sleep(10 * SECOND)
         answers.set_max_age(5 * SECOND)
         await clock.sleep(SECOND)
-        assert world.asked == ["up", "up"]
+        assert world.queries == ["up", "up"]
 
 
-async def test_trouble_that_goes_on_is_told_of_each_node_each_time(clock: Clock) -> None:
-    world = World(clock, says=ExternalError("down"))
+async def test_repeated_failure_is_reported_for_each_node_each_time(clock: Clock) -> None:
+    world = World(clock, answer=ExternalError("down"))
     async with query_cache(world) as answers:
         for node in ("n1", "n2"):
             answers.result(node, CountingQuery())
@@ -156,12 +156,12 @@ async def test_trouble_that_goes_on_is_told_of_each_node_each_time(clock: Clock)
         assert (world.woken, world.failing) == (["n1", "n2"], [])
         await clock.sleep(2 * AGE)
         assert (world.woken, world.failing) == (["n1", "n2"], ["n1", "n2"] * 2)
-        world.says = 1
+        world.answer = 1
         await clock.sleep(2 * AGE)
         assert (len(world.woken), len(world.failing)) == (4, 4)
 
 
-async def test_how_often_the_outside_is_asked_for_a_node_is_known(clock: Clock) -> None:
+async def test_interval_is_the_shortest_max_age_of_the_queries_of_a_node(clock: Clock) -> None:
     async with query_cache(World(clock)) as answers:
         assert answers.interval("n1") is None
         answers.result("n1", CountingQuery())

@@ -1,4 +1,4 @@
-"""The annotation that both controllers share, compared with Go's encoding/json."""
+"""The data annotation shared with the Go controller, compared with Go's encoding/json."""
 
 import json
 from datetime import UTC, datetime
@@ -35,35 +35,35 @@ def refusal(text: str) -> str:
     return str(caught.value)
 
 
-def test_what_go_reads_is_read_alike() -> None:
+def test_data_is_parsed_like_in_go() -> None:
     assert len(READ) > 55
     for row in READ:
         assert data_annotation.parse(row["input"]) == data_annotation.parse(row["output"]), row["input"]
 
 
-def test_what_go_wrote_is_written_alike_to_the_byte() -> None:
+def test_data_is_written_like_in_go() -> None:
     written_by_go = [row["output"] for row in READ if ":null" not in row["output"]]
     assert [data_annotation.write(data_annotation.parse(text)) for text in written_by_go] == written_by_go
 
 
-def test_what_go_refuses_is_refused() -> None:
+def test_input_refused_by_go_is_refused() -> None:
     assert len(REFUSED) > 70
     for text in REFUSED:
         assert refusal(text)
 
 
-def test_no_annotation_is_empty_data() -> None:
+def test_missing_annotation_is_empty_data() -> None:
     assert data_annotation.parse(None) == data_annotation.parse("") == NodeData()
     assert data_annotation.write(NodeData()) == '{"Profiles":{},"Notifications":{}}'
 
 
-def test_times_that_nobody_changed_keep_their_text() -> None:
+def test_unchanged_times_keep_their_text() -> None:
     entry = '{"Transition":"2024-05-01T10:00:00.120+02:00","Current":"a","Previous":"b"}'
     text = f'{{"Profiles":{{"p":{entry}}},"Notifications":{{}}}}'
     assert data_annotation.write(data_annotation.parse(text)) == text
 
 
-def test_what_a_step_does_not_change_is_written_as_it_was() -> None:
+def test_unchanged_entries_are_written_as_before() -> None:
     before = (
         '{"Profiles":{"p":{"Transition":"2024-05-01T10:00:00.123456789Z","Current":"operational",'
         '"Previous":"operational"}},"Notifications":{"n":"2024-05-01T12:00:00.5+02:00","o":"0001-01-01T00:00:00Z"}}'
@@ -74,7 +74,7 @@ def test_what_a_step_does_not_change_is_written_as_it_was() -> None:
     assert data_annotation.updated(before, entries, notified) == before
 
 
-def test_what_a_step_changes_is_written_anew() -> None:
+def test_changed_entries_are_written_anew() -> None:
     moved = ProfileStatus(
         current="in-maintenance", previous="operational", transition=datetime(2024, 5, 1, 10, 0, 1, 500, tzinfo=UTC)
     )
@@ -84,16 +84,16 @@ def test_what_a_step_changes_is_written_anew() -> None:
     )
 
 
-def test_what_cannot_be_read_is_never_overwritten() -> None:
+def test_unreadable_annotation_is_never_overwritten() -> None:
     with pytest.raises(DataError):
         data_annotation.updated('{"Owner":"me"}', {}, {})
 
 
-def test_a_profile_that_is_null_is_absent() -> None:
+def test_null_profile_is_absent() -> None:
     assert data_annotation.parse('{"Profiles":{"p":null,"q":{}}}').profiles == {"q": ProfileData()}
 
 
-def test_the_layout_of_before_mid_2023_is_understood() -> None:
+def test_layout_before_mid_2023_is_supported() -> None:
     text = (
         '{"LastTransition":"2022-05-01T10:00:00Z","LastNotificationTimes":{"n":"2022-05-02T10:00:00Z"},'
         '"ProfileStates":{"p":"in-maintenance","q":"operational"},"PreviousStates":{"p":"maintenance-required"}}'
@@ -108,12 +108,12 @@ def test_the_layout_of_before_mid_2023_is_understood() -> None:
     )
 
 
-def test_both_layouts_at_once_are_refused() -> None:
+def test_mixed_layouts_are_refused() -> None:
     assert "found 'ProfileStates'" in refusal('{"Profiles":{},"ProfileStates":{}}')
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ('{"Profiles":{"p":{"Owner":"me"}}}', "expected Transition or Current or Previous in Profiles.p of"),
         (
@@ -124,17 +124,17 @@ def test_both_layouts_at_once_are_refused() -> None:
         ("{", "expected JSON in annotation cloud.sap/maintenance-data"),
     ],
 )
-def test_a_refusal_says_what_and_where(text: str, told: str) -> None:
-    assert told in refusal(text)
+def test_data_error_states_problem_and_path(text: str, message: str) -> None:
+    assert message in refusal(text)
 
 
 @given(anything)
-def test_data_is_read_as_it_was_written(found: NodeData) -> None:
+def test_data_round_trips(found: NodeData) -> None:
     assert data_annotation.parse(data_annotation.write(found)) == found
 
 
 @given(st.one_of(st.text(), st.text(alphabet='{}[]":,nul0 PNabZT-')))
-def test_any_text_is_read_or_refused(text: str) -> None:
+def test_any_text_is_parsed_or_refused(text: str) -> None:
     try:
         found = data_annotation.parse(text)
     except DataError:
@@ -142,7 +142,7 @@ def test_any_text_is_read_or_refused(text: str) -> None:
     assert data_annotation.parse(data_annotation.write(found)) == found
 
 
-def test_a_deep_one_is_refused() -> None:
+def test_deeply_nested_data_is_refused() -> None:
     assert refusal("[" * 100_000)
 
 

@@ -1,4 +1,4 @@
-"""When an announced maintenance suits the profiles of its node."""
+"""The preferred start of a notice, from the windows of the node's profiles."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -41,7 +41,7 @@ profiles:
 
 
 def profiles(*chains: str, second: str = "") -> str:
-    """Return a configuration with a profile for each chain, on all nodes; `second` is the way on."""
+    """Return a configuration with one profile per chain; `second` is the check of a second transition."""
     text = HEAD
     for number, chain in enumerate(chains):
         following = (
@@ -99,17 +99,19 @@ def _look_up(query: ExternalQuery) -> QueryResult | None:
         pytest.param(["due && (night || approved)"], "06T14:00", "06T14:00", id="something else may allow it"),
         pytest.param(["due && night && approved"], "06T14:00", "06T22:16", id="something else is needed as well"),
         pytest.param(["due && night", "due && tuesday"], "06T09:00", "06T10:16", id="one profile of two is enough"),
-        pytest.param(["due && night", "due"], "06T14:00", "06T14:00", id="another profile minds no window"),
-        pytest.param(["night"], "06T14:00", None, id="nobody goes by notices"),
+        pytest.param(["due && night", "due"], "06T14:00", "06T14:00", id="another profile has no window"),
+        pytest.param(["night"], "06T14:00", None, id="no profile has a notice check"),
         pytest.param(["over && night"], "06T14:00", None, id="what is over is no way into maintenance"),
         pytest.param(["due && holidays"], "06T14:00", None, id="a calendar that is not known"),
     ],
 )
-def test_the_first_start_that_suits(chains: list[str], start: str, expected: str | None) -> None:
+def test_preferred_start_is_the_first_that_fits_the_windows(
+    chains: list[str], start: str, expected: str | None
+) -> None:
     assert preferred_time(profiles(*chains), at(start)) == (None if expected is None else at(expected))
 
 
-def test_a_profile_that_comes_with_notices_counts_on_nodes_that_do_not_name_it() -> None:
+def test_on_notice_profile_counts_on_nodes_without_its_label() -> None:
     text = profiles("due && night")
     assert preferred_time(text, at("06T14:00"), is_named=False) is None
     assert preferred_time(
@@ -117,28 +119,28 @@ def test_a_profile_that_comes_with_notices_counts_on_nodes_that_do_not_name_it()
     ) == at("06T22:16")
 
 
-def test_a_window_on_the_second_step_into_maintenance_counts_as_well() -> None:
+def test_window_on_the_second_transition_counts() -> None:
     assert preferred_time(profiles("due", second="night"), at("06T14:00")) == at("06T22:16")
 
 
-def test_a_node_that_takes_long_to_be_emptied_needs_that_time_inside_of_the_window() -> None:
+def test_predicted_drain_time_must_fit_into_the_window() -> None:
     assert preferred_time(profiles("due && night"), at("06T14:00"), predicted_drain_seconds=2 * 3600) == at("07T00:01")
 
 
-def test_nothing_suits_after_the_deadline() -> None:
+def test_no_start_is_preferred_after_the_deadline() -> None:
     assert preferred_time(profiles("due && night"), at("06T14:00"), deadline=at("06T22:16")) == at("06T22:16")
     assert preferred_time(profiles("due && night"), at("06T14:00"), deadline=at("06T22:15")) is None
 
 
-def test_maintenance_of_a_kind_that_no_profile_goes_by_stays_where_it_is() -> None:
+def test_maintenance_of_an_unmatched_kind_has_no_preferred_start() -> None:
     assert preferred_time(profiles("due && night"), at("06T14:00"), kind=MaintenanceKind.FREEZE) is None
 
 
-def test_a_window_that_never_opens_is_given_up() -> None:
+def test_window_that_never_opens_yields_no_preferred_start() -> None:
     assert preferred_time(profiles("due && night && tuesday"), at("06T14:00")) is None
 
 
-def test_a_calendar_that_is_known_counts() -> None:
+def test_loaded_calendar_counts() -> None:
     lines = ["BEGIN:VCALENDAR", "VERSION:2.0", "BEGIN:VEVENT", "UID:1", "DTSTART;VALUE=DATE:20260106"]
     lines += ["DTEND;VALUE=DATE:20260108", "SUMMARY:fair", "END:VEVENT", "END:VCALENDAR", ""]
     fair = icalendar.parse("\r\n".join(lines).encode(), file="holidays.ics")
@@ -155,7 +157,7 @@ _KNOWN = loader.load(profiles("due && (night || tuesday)").encode(), registries(
 
 
 @given(st.integers(0, 20 * 24 * 60), st.integers(0, 6 * 60))
-def test_what_suits_is_not_before_what_is_planned_and_suits_itself(minutes: int, predicted: int) -> None:
+def test_preferred_start_is_not_before_the_planned_one_and_is_stable(minutes: int, predicted: int) -> None:
     start = NOW + timedelta(minutes=minutes)
     node = Node(metadata=ObjectMeta(name="n1", labels={"cloud.sap/maintenance-profile": "p0"}))
 
@@ -187,7 +189,7 @@ def test_what_suits_is_not_before_what_is_planned_and_suits_itself(minutes: int,
         (("approved",), MaintenanceKind.REBOOT, None),
     ],
 )
-def test_the_first_way_counts_and_on_it_the_check_that_passes_last(
+def test_lead_time_is_that_of_the_first_transition_and_its_last_check(
     checks: tuple[str, ...], kind: MaintenanceKind, minutes: int | None
 ) -> None:
     more = """

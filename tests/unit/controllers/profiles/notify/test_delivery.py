@@ -1,4 +1,4 @@
-"""Sending at the edge: nothing waits for it, and nothing is sent twice."""
+"""The delivery queue: notifications block nothing and are sent once."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -24,7 +24,7 @@ DOWN = ExternalError("hooks.slack.test: connection refused")
 
 
 class Receiver:
-    """A poster, what it sends to, and what it tells."""
+    """A delivery queue, its receiver and its reported deliveries."""
 
     def __init__(self, clock: Clock, **settings: Any) -> None:
         self.clock = clock
@@ -32,27 +32,27 @@ class Receiver:
         self.sent_at: list[tuple[str, datetime]] = []
         self.outside = FakeExternalClient(reply_to=self.receive)
         self.is_up = True
-        self.poster = DeliveryQueue(
+        self.queue = DeliveryQueue(
             self.outside, clock=clock, random=Random(1), on_update=self.deliveries.append, **settings
         )
 
-    def receive(self, asked: SentRequest) -> FakeReply:
+    def receive(self, request: SentRequest) -> FakeReply:
         """Take a message, if the receiver is up."""
         if not self.is_up:
             return DOWN
-        self.sent_at.append((asked.json["text"], self.clock.now()))
+        self.sent_at.append((request.json["text"], self.clock.now()))
         return 200, b"ok"
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[None]:
-        """Run the poster."""
+        """Run the queue."""
         async with asyncio.TaskGroup() as tasks:
-            running = tasks.create_task(self.poster.run())
+            running = tasks.create_task(self.queue.run())
             yield
             running.cancel()
 
     def states(self) -> list[DeliveryState]:
-        """Return what became of messages, in order."""
+        """Return the delivery states in order."""
         return [event.state for event in self.deliveries]
 
     def texts(self) -> list[str]:
@@ -62,7 +62,7 @@ class Receiver:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Odd(Notification):
-    """A plugin of somebody else."""
+    """A third-party plugin."""
 
     type = "odd"
     does: str
@@ -80,11 +80,11 @@ def receiver(clock: Clock) -> Receiver:
     return Receiver(clock)
 
 
-async def test_what_is_posted_is_sent_and_told(receiver: Receiver) -> None:
+async def test_enqueued_notification_is_sent_and_reported(receiver: Receiver) -> None:
     async with receiver.open():
-        receiver.poster.enqueue("team", SLACK, a_message())
-        assert receiver.texts() == []  # it has not even been tried when post returns
-        await receiver.poster.flush(MINUTE)
+        receiver.queue.enqueue("team", SLACK, a_message())
+        assert receiver.texts() == []  # enqueue returns before the first attempt
+        await receiver.queue.flush(MINUTE)
     (delivery,) = receiver.deliveries
     assert receiver.texts() == ["n1 in-maintenance"]
     assert (delivery.instance, delivery.type, delivery.node, delivery.state) == (
@@ -93,20 +93,20 @@ async def test_what_is_posted_is_sent_and_told(receiver: Receiver) -> None:
         "n1",
         DeliveryState.SENT,
     )
-    assert (delivery.attempts, delivery.problem, receiver.poster.queued) == (1, "", 0)
+    assert (delivery.attempts, delivery.problem, receiver.queue.queued) == (1, "", 0)
 
 
-async def test_what_is_posted_before_it_runs_is_sent_when_it_does(receiver: Receiver) -> None:
-    receiver.poster.enqueue("team", SLACK, a_message())
+async def test_notification_enqueued_before_the_queue_runs_is_sent_later(receiver: Receiver) -> None:
+    receiver.queue.enqueue("team", SLACK, a_message())
     async with receiver.open():
-        await receiver.poster.flush(MINUTE)
+        await receiver.queue.flush(MINUTE)
     assert receiver.texts() == ["n1 in-maintenance"]
 
 
-async def test_it_is_tried_again_more_and_more_rarely_and_sent_once(receiver: Receiver) -> None:
+async def test_failed_notification_is_retried_with_backoff_and_sent_once(receiver: Receiver) -> None:
     receiver.is_up = False
     async with receiver.open():
-        receiver.poster.enqueue("team", SLACK, a_message())
+        receiver.queue.enqueue("team", SLACK, a_message())
         await receiver.clock.sleep(5 * MINUTE)
         receiver.is_up = True
         await receiver.clock.sleep(60 * MINUTE)
@@ -120,12 +120,12 @@ async def test_it_is_tried_again_more_and_more_rarely_and_sent_once(receiver: Re
     assert delayed[0].retry_at <= receiver.sent_at[0][1]
 
 
-async def test_it_is_given_up_after_a_while(receiver: Receiver) -> None:
+async def test_notification_is_dropped_after_its_max_age(receiver: Receiver) -> None:
     receiver.is_up = False
     began = receiver.clock.now()
     async with receiver.open():
-        receiver.poster.enqueue("team", SLACK, a_message())
-        await receiver.poster.flush(timedelta(days=1))
+        receiver.queue.enqueue("team", SLACK, a_message())
+        await receiver.queue.flush(timedelta(days=1))
         assert timedelta(minutes=27) < receiver.clock.now() - began <= timedelta(minutes=30)
         receiver.is_up = True
         await receiver.clock.sleep(timedelta(days=1))
@@ -134,80 +134,80 @@ async def test_it_is_given_up_after_a_while(receiver: Receiver) -> None:
     assert receiver.texts() == []
 
 
-async def test_what_makes_no_sense_is_not_tried_again(receiver: Receiver) -> None:
+async def test_undeliverable_notification_is_not_retried(receiver: Receiver) -> None:
     async with receiver.open():
-        receiver.poster.enqueue("team", replace(SLACK, message="{{ .Nope }}"), a_message())
-        await receiver.poster.flush(MINUTE)
+        receiver.queue.enqueue("team", replace(SLACK, message="{{ .Nope }}"), a_message())
+        await receiver.queue.flush(MINUTE)
     assert receiver.states() == [DeliveryState.LOST]
     assert receiver.deliveries[0].problem.startswith("the template message cannot be rendered")
 
 
-async def test_messages_about_a_node_keep_their_order(receiver: Receiver) -> None:
+async def test_notifications_of_a_node_keep_their_order(receiver: Receiver) -> None:
     receiver.is_up = False
     async with receiver.open():
         for state in ("a", "b", "c"):
-            receiver.poster.enqueue("team", replace(SLACK, message=state), a_message())
+            receiver.queue.enqueue("team", replace(SLACK, message=state), a_message())
         await receiver.clock.sleep(10 * SECOND)
         receiver.is_up = True
-        await receiver.poster.flush(10 * MINUTE)
+        await receiver.queue.flush(10 * MINUTE)
     assert receiver.texts() == ["a", "b", "c"]
 
 
-async def test_a_message_that_cannot_be_sent_holds_up_no_other_node(receiver: Receiver) -> None:
-    def picky(asked: SentRequest) -> FakeReply:
-        return DOWN if asked.json["text"].startswith("n1") else receiver.receive(asked)
+async def test_failing_notification_delays_no_other_node(receiver: Receiver) -> None:
+    def picky(request: SentRequest) -> FakeReply:
+        return DOWN if request.json["text"].startswith("n1") else receiver.receive(request)
 
     receiver.outside.reply_to = picky
     async with receiver.open():
-        receiver.poster.enqueue("team", SLACK, a_message("n1"))
-        receiver.poster.enqueue("team", SLACK, a_message("n2"))
+        receiver.queue.enqueue("team", SLACK, a_message("n1"))
+        receiver.queue.enqueue("team", SLACK, a_message("n2"))
         await receiver.clock.sleep(SECOND / 2)
         assert receiver.texts() == ["n2 in-maintenance"]
 
 
-async def test_a_receiver_is_told_one_thing_at_a_time_and_holds_up_no_other(receiver: Receiver) -> None:
+async def test_receiver_gets_one_notification_at_a_time_and_delays_no_other(receiver: Receiver) -> None:
     receiver.outside.latency = SECOND
     began = receiver.clock.now()
     async with receiver.open():
         for node in range(5):
-            receiver.poster.enqueue("slow", SLACK, a_message(f"n{node}"))
-        receiver.poster.enqueue("other", replace(SLACK, message="other"), a_message())
-        await receiver.poster.flush(MINUTE)
+            receiver.queue.enqueue("slow", SLACK, a_message(f"n{node}"))
+        receiver.queue.enqueue("other", replace(SLACK, message="other"), a_message())
+        await receiver.queue.flush(MINUTE)
     moments = {text: at - began for text, at in receiver.sent_at}
     assert moments.pop("other") == SECOND
     assert sorted(moments.values()) == [number * SECOND for number in range(1, 6)]
 
 
-async def test_no_more_may_wait_than_there_is_room_for(clock: Clock) -> None:
+async def test_queue_is_bounded(clock: Clock) -> None:
     receiver = Receiver(clock, max_queued=3)
     receiver.is_up = False
     async with receiver.open():
         for node in range(5):
-            receiver.poster.enqueue("team", SLACK, a_message(f"n{node}"))
+            receiver.queue.enqueue("team", SLACK, a_message(f"n{node}"))
         assert receiver.states() == [DeliveryState.LOST, DeliveryState.LOST]
         assert "the queue is full" in receiver.deliveries[0].problem
-        assert receiver.poster.queued == 3
+        assert receiver.queue.queued == 3
         receiver.is_up = True
-        await receiver.poster.flush(MINUTE)
+        await receiver.queue.flush(MINUTE)
     assert len(receiver.texts()) == 3
 
 
-async def test_who_waits_too_long_for_its_turn_is_given_up(clock: Clock) -> None:
+async def test_notification_queued_too_long_is_dropped(clock: Clock) -> None:
     receiver = Receiver(clock, max_age=2 * MINUTE)
     async with receiver.open():
         for node in range(5):
-            receiver.poster.enqueue("stuck", Odd(does="hang"), a_message(f"n{node}"))
-        await receiver.poster.flush(timedelta(days=1))
+            receiver.queue.enqueue("stuck", Odd(does="hang"), a_message(f"n{node}"))
+        await receiver.queue.flush(timedelta(days=1))
     lost = [item for item in receiver.deliveries if item.state is DeliveryState.LOST]
     assert len(lost) == 5
     assert any("it was queued for more than 2m0s" in item.problem for item in lost)
     assert receiver.clock.now() - a_message().now < 10 * MINUTE
 
 
-async def test_a_plugin_that_hangs_or_breaks_is_told_of_without_its_words(receiver: Receiver) -> None:
+async def test_hanging_or_failing_plugin_is_reported_without_its_message(receiver: Receiver) -> None:
     async with receiver.open():
-        receiver.poster.enqueue("hangs", Odd(does="hang"), a_message())
-        receiver.poster.enqueue("breaks", Odd(does="break"), a_message())
+        receiver.queue.enqueue("hangs", Odd(does="hang"), a_message())
+        receiver.queue.enqueue("breaks", Odd(does="break"), a_message())
         await receiver.clock.sleep(61 * SECOND)
     problems = {
         event.instance: event.problem for event in reversed(receiver.deliveries) if event.state is DeliveryState.DELAYED
@@ -217,25 +217,25 @@ async def test_a_plugin_that_hangs_or_breaks_is_told_of_without_its_words(receiv
     assert not any("s3cr3t" in event.problem for event in receiver.deliveries)
 
 
-async def test_it_ends_at_once_and_tells_what_was_not_sent(receiver: Receiver) -> None:
+async def test_shutdown_reports_unsent_notifications_at_once(receiver: Receiver) -> None:
     receiver.is_up = False
     async with receiver.open():
-        receiver.poster.enqueue("team", SLACK, a_message("n1"))
-        receiver.poster.enqueue("team", SLACK, a_message("n1"))
-        receiver.poster.enqueue("stuck", Odd(does="hang"), a_message("n2"))
+        receiver.queue.enqueue("team", SLACK, a_message("n1"))
+        receiver.queue.enqueue("team", SLACK, a_message("n1"))
+        receiver.queue.enqueue("stuck", Odd(does="hang"), a_message("n2"))
         await receiver.clock.sleep(10 * SECOND)
         began = receiver.clock.now()
     assert receiver.clock.now() - began < SECOND
     lost = [item for item in receiver.deliveries if item.state is DeliveryState.LOST]
     assert [(item.instance, item.node) for item in lost] == [("team", "n1"), ("team", "n1"), ("stuck", "n2")]
     assert {item.problem for item in lost} == {"the operator shut down before it was sent"}
-    assert receiver.poster.queued == 0
+    assert receiver.queue.queued == 0
 
 
-async def test_a_last_moment_is_no_longer_than_asked_for(receiver: Receiver) -> None:
+async def test_flush_takes_no_longer_than_its_timeout(receiver: Receiver) -> None:
     receiver.is_up = False
     async with receiver.open():
-        receiver.poster.enqueue("team", SLACK, a_message())
+        receiver.queue.enqueue("team", SLACK, a_message())
         began = receiver.clock.now()
-        await receiver.poster.flush(5 * SECOND)
+        await receiver.queue.flush(5 * SECOND)
         assert receiver.clock.now() - began == 5 * SECOND

@@ -1,4 +1,4 @@
-"""Which notifications of objects are due, what they say, and how a configuration asks for them."""
+"""Notifications about objects: due times, texts and configuration."""
 
 from collections.abc import Iterable
 from datetime import datetime, timedelta
@@ -52,7 +52,7 @@ def notified(*events: ObjectEvent, rule: NotificationRule, now: datetime = EPOCH
     return [f"{notification.instance}: {notification.event.message}" for notification in decision.due]
 
 
-def test_what_blocks_is_told_after_its_time_and_then_names_all() -> None:
+def test_blocked_event_is_notified_after_its_delay_with_all_blockers() -> None:
     rule, events = a_rule(after=30 * MINUTE), (an_event(key="a"), an_event(key="b", at=EPOCH + 5 * MINUTE))
     early = decide_notifications(events, [rule], sent={}, now=EPOCH + 10 * MINUTE)
     assert (early.due, early.sent, early.requeue_at) == ((), {}, EPOCH + 30 * MINUTE)
@@ -64,31 +64,31 @@ def test_what_blocks_is_told_after_its_time_and_then_names_all() -> None:
     assert notified(*events, other, rule=rule, sent=late.sent, now=EPOCH + 50 * MINUTE) == [f"ops: {BLOCKED} c"]
 
 
-def test_what_is_over_is_news_for_a_while() -> None:
+def test_finished_event_is_notified_only_while_it_is_recent() -> None:
     failed = an_event(EventName.NODE_MAINTENANCE_FAILED)
     assert len(notified(failed, rule=a_rule(), now=EPOCH + MAX_EVENT_AGE - MINUTE)) == 1
     assert notified(failed, rule=a_rule(), now=EPOCH + MAX_EVENT_AGE) == []
     assert len(notified(an_event(BLOCKED), rule=a_rule(), now=EPOCH + 10 * MAX_EVENT_AGE)) == 1
 
 
-def test_each_instance_is_told_what_its_rule_names_once() -> None:
+def test_each_instance_is_notified_once_of_the_events_of_its_rule() -> None:
     failed = an_event(EventName.NODE_MAINTENANCE_FAILED)
     assert notified(failed, rule=a_rule(BLOCKED)) == []
     decision = decide_notifications([failed], [a_rule(to=("a", "b")), a_rule(to=("b", "c"))], sent={}, now=EPOCH)
     assert [notification.instance for notification in decision.due] == ["a", "b", "c"]
 
 
-def test_only_so_much_is_remembered_of_an_object() -> None:
+def test_number_of_remembered_notifications_is_limited() -> None:
     many = {"ops": {BLOCKED: {str(number): "x" for number in range(100)}}}
     assert notified(an_event(), rule=a_rule(), sent=many) == []
 
 
 @pytest.mark.parametrize("text", ["", "nonsense", "[]", '{"ops": 1}', "[" * 100_000, '{"ops": {"x": {"y": 1}}}'])
-def test_an_annotation_that_cannot_be_read_counts_as_nothing(text: str) -> None:
+def test_unreadable_annotation_counts_as_nothing_sent(text: str) -> None:
     assert sent_notifications(Object(metadata=ObjectMeta(annotations={NOTIFICATIONS_ANNOTATION: text}))) == {}
 
 
-def test_what_is_written_is_read() -> None:
+def test_sent_annotation_round_trips() -> None:
     sent = {"ops": {"NodeMaintenanceBlocked": {"a": "2026-01-05T09:00:00Z"}}}
     assert (
         sent_notifications(Object(metadata=ObjectMeta(annotations={NOTIFICATIONS_ANNOTATION: sent_annotation(sent)})))
@@ -113,7 +113,7 @@ def event_names(maintenance: NodeMaintenance) -> list[tuple[str, str]]:
     return [(event.name, event.key) for event in of_maintenances.object_events(maintenance)]
 
 
-def test_phases_of_a_maintenance_are_told_by_their_numbers() -> None:
+def test_phase_events_have_the_transition_number_as_key() -> None:
     phases = ["Running", "Failed", "Running", "Succeeded", "", "Running"]
     changes = [
         {"number": number, "phase": phase, "time": "2026-01-05T09:00:00Z"} for number, phase in enumerate(phases, 1)
@@ -129,7 +129,7 @@ def test_phases_of_a_maintenance_are_told_by_their_numbers() -> None:
     assert event_names(gone) == []
 
 
-def test_blockers_are_remembered_by_what_is_to_blame() -> None:
+def test_blocker_events_have_the_blocking_object_as_key() -> None:
     since = "2026-01-05T09:00:00Z"
     blockers = [
         {"kind": "DisruptionBudget", "object": "PodDisruptionBudget shop/cart", "pod": "shop/a", "since": since},
@@ -154,7 +154,7 @@ def a_notice(**status: Any) -> MaintenanceNotice:
     return msgspec.convert(written, MaintenanceNotice)
 
 
-def test_a_notice_is_told_when_it_was_looked_at_is_late_and_has_ended() -> None:
+def test_notice_events_cover_reception_delay_and_end() -> None:
     late = {"type": "OnTime", "status": "False", "message": "pods stay", "lastTransitionTime": "2026-01-05T10:00:00Z"}
     assert list(of_notices.notified_events(a_notice())) == []
     assert [event.name for event in of_notices.notified_events(a_notice(phase="Planned"))] == ["NoticeReceived"]
@@ -168,7 +168,7 @@ def test_a_notice_is_told_when_it_was_looked_at_is_late_and_has_ended() -> None:
     assert received.message.endswith("dc announces Reboot, at any moment")
 
 
-async def test_templates_have_the_facts_of_the_object() -> None:
+async def test_templates_contain_the_fields_of_the_object() -> None:
     blocker = {
         "kind": "DisruptionBudget",
         "object": "PodDisruptionBudget shop/cart",
@@ -217,7 +217,7 @@ def errors(text: str) -> list[str]:
     return [str(error) for error in caught.value.errors]
 
 
-def test_a_file_may_have_nothing_but_notifications() -> None:
+def test_file_may_contain_only_notifications() -> None:
     loaded = load(f"{INSTANCES}notifications:\n- notify: [ops]\n- notify: ops\n  events: [NoticeLate]\n")
     first, second = loaded.configuration.notifications
     assert (first.events, second.events) == (frozenset(EventName), frozenset({EventName.NOTICE_LATE}))
@@ -243,12 +243,12 @@ def test_a_file_may_have_nothing_but_notifications() -> None:
         ),
     ],
 )
-def test_what_is_wrong_with_notifications_is_told_with_its_line(section: str, problem: str) -> None:
+def test_notification_rule_error_is_reported_with_its_line(section: str, problem: str) -> None:
     found = errors(f"{INSTANCES}notifications:\n{section}\n")
     assert any(problem in item and item.startswith("maintenance.yaml:6: ") for item in found), found
 
 
-def test_without_notifications_an_instance_needs_a_schedule() -> None:
+def test_notification_instance_requires_a_schedule_unless_a_rule_uses_it() -> None:
     bare = f"intervals: {{requeue: 30s}}{INSTANCES}"
     assert any("instances.notify[0].schedule.type: expected a text" in error for error in errors(bare))
     state = "profiles:\n- name: a\n  operational: {notify: ops}\n"

@@ -1,4 +1,4 @@
-"""What the templates of notifications can use. The table is what Go says, with the types of k8s.io/api v0.36.3."""
+"""Data of notification templates, compared with Go's output for the types of k8s.io/api v0.36.3."""
 
 import json
 from datetime import UTC, datetime
@@ -39,7 +39,7 @@ def rendered(text: str, message: Message | None = None) -> str:
     return parse(text).render(template_value(message or a_message()))
 
 
-def test_a_message_reads_as_in_go() -> None:
+def test_templates_render_like_in_go() -> None:
     differing = [
         (case["template"], case["output"], text)
         for case in RENDERED
@@ -48,18 +48,18 @@ def test_a_message_reads_as_in_go() -> None:
     assert differing == []
 
 
-def test_what_go_refuses_is_refused() -> None:
+def test_input_refused_by_go_is_refused() -> None:
     for case in REFUSED:
         with pytest.raises(TemplateError):
             rendered(case["template"], a_message(TABLE["data"][case["data"]]))
 
 
-def test_the_check_lets_all_pass_that_go_renders() -> None:
-    told = {case["template"] for case in RENDERED if check_template(case["template"])}
-    assert told == {"{{ .Node.Labels.zone.x }}"}  # Go renders it as long as no node has the label
+def test_check_template_accepts_what_go_renders() -> None:
+    reported = {case["template"] for case in RENDERED if check_template(case["template"])}
+    assert reported == {"{{ .Node.Labels.zone.x }}"}  # Go renders it as long as no node has the label
 
 
-def test_the_check_finds_what_go_refuses_for_every_node() -> None:
+def test_check_template_refuses_what_go_refuses_for_every_node() -> None:
     refused = {case["template"] for case in REFUSED} - {case["template"] for case in RENDERED}
     of_nothing = {
         "{{ .Node.Status.Config.Error }}",
@@ -90,12 +90,12 @@ def test_the_check_finds_what_go_refuses_for_every_node() -> None:
         ("{{ .Node.Name", "message:1:14: expected }}, found the end of the template: an action is not closed"),
     ],
 )
-def test_a_slip_is_told_when_the_configuration_is_loaded(text: str, problem: str) -> None:
+def test_template_error_is_reported_when_the_configuration_is_loaded(text: str, problem: str) -> None:
     assert [str(each) for each in check_template(text)] == [problem]
 
 
 @pytest.mark.parametrize("name", ["Client", "Clientset", "Ctx", "Log", "Recorder"])
-def test_live_objects_are_refused_when_rendered_too(name: str) -> None:
+def test_live_objects_are_refused_at_rendering(name: str) -> None:
     with pytest.raises(TemplateError, match=f".{name} is a live object of the Go controller"):
         rendered(f"{{{{ .{name} }}}}")
 
@@ -113,12 +113,12 @@ def test_live_objects_are_refused_when_rendered_too(name: str) -> None:
         ("{{ .Node.Spec.Taints }}", RENDERED[-2]["output"]),
     ],
 )
-def test_what_a_message_says(text: str, output: str) -> None:
+def test_message_fields_are_rendered(text: str, output: str) -> None:
     assert rendered(text) == output
     assert check_template(text) == ()
 
 
-def test_a_transition_that_never_was_is_gos_zero_time() -> None:
+def test_missing_transition_is_the_zero_time_of_go() -> None:
     message = a_message(last_transition=None)
     assert rendered("{{ .LastTransition.IsZero }} {{ .LastTransition.Year }}", message) == "true 1"
 
@@ -132,7 +132,7 @@ def test_a_transition_that_never_was_is_gos_zero_time() -> None:
         {"status": {"capacity": {"cpu": "lots", "memory": None}, "conditions": [None, 7], "addresses": "none"}},
     ],
 )
-def test_a_node_that_is_not_as_it_should_be_reads_as_empty(raw: dict[str, Any]) -> None:
+def test_malformed_node_renders_as_empty(raw: dict[str, Any]) -> None:
     text = "".join(sorted({case["template"] for case in RENDERED if case["data"] == 1}))
     assert (
         rendered("{{ .Node.Name }}|{{ .Node.Spec.Unschedulable }}|{{ .Node.Labels }}", a_message(raw)) == "|false|map[]"

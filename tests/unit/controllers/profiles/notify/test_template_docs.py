@@ -1,4 +1,4 @@
-"""What the page about templates shows is true."""
+"""The examples of the page about templates are valid."""
 
 import re
 from pathlib import Path
@@ -16,9 +16,9 @@ EXAMPLES = [
 
 
 @pytest.mark.parametrize("example", EXAMPLES)
-def test_an_example_has_no_problem(example: str) -> None:
+def test_documented_template_has_no_problem(example: str) -> None:
     assert check_template(re.sub("^    ", "", example, flags=re.MULTILINE)) == ()
 
 
-def test_the_page_has_examples() -> None:
+def test_page_has_examples() -> None:
     assert len(EXAMPLES) >= 4

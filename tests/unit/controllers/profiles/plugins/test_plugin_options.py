@@ -1,4 +1,4 @@
-"""What plugins are read from a file, and every way in which that is refused: the line, the key, found and expected."""
+"""Parsing of plugin options, and errors with line, key, found and expected values."""
 
 import json
 from datetime import timedelta
@@ -70,12 +70,12 @@ profiles:
 
 
 def built(kind: str, options: str, **more: Any) -> list[Plugin]:
-    """Return what a file makes of an instance; a notification comes with its schedule."""
+    """Return the plugins of a file with one instance; a notification comes with its schedule."""
     return list(loader.load(a_file(kind, options, **more).encode(), ALL, {}).configuration.plugins())
 
 
 def refusals(kind: str, options: str, **more: Any) -> list[str]:
-    """Return what is wrong with a file."""
+    """Return the errors of a file."""
     with pytest.raises(ConfigErrors) as caught:
         built(kind, options, **more)
     assert {error.file for error in caught.value.errors} == {"maintenance.yaml"}
@@ -154,7 +154,7 @@ def refusals(kind: str, options: str, **more: Any) -> list[str]:
         ("{duration: 0h12m, exclude: tue}", WaitExclude(duration="0h12m", exclude=("tue",))),
     ],
 )
-def test_options_are_read(options: str, expected: Plugin) -> None:
+def test_options_are_parsed(options: str, expected: Plugin) -> None:
     """I01, I02, I03, I04, I05, I06, I07, I08, I09, I10, I11, I12, I13, I14, I15, I16, I17, I18, I19, I20: parsing."""
     assert built(expected.type, options)[0] == expected
 
@@ -172,7 +172,7 @@ def test_options_are_read(options: str, expected: Plugin) -> None:
         ("{type: ONESHOT, config: {}}", Oneshot(delay=MINUTE)),
     ],
 )
-def test_schedules_are_read(schedule: str, expected: Plugin) -> None:
+def test_schedules_are_parsed(schedule: str, expected: Plugin) -> None:
     """P14, P15, P17."""
     options = "{hook: 'https://h/', channel: c, message: m}"
     assert built("slack", options, schedule=schedule)[1] == expected
@@ -182,7 +182,7 @@ def test_schedules_are_read(schedule: str, expected: Plugin) -> None:
 
 
 @pytest.mark.parametrize(("kind", "cls"), [(kind, it) for kinds in FAMILIES.values() for kind, it in kinds.items()])
-def test_what_a_plugin_requires_is_missed_at_its_line_with_its_key(kind: str, cls: type[Plugin]) -> None:
+def test_missing_required_option_is_reported_with_line_and_key(kind: str, cls: type[Plugin]) -> None:
     """2.6; and so if there are no options at all, which made the SAP maintenance-controller crash."""
     required = [item.key for item in options_of(cls) if item.required and item.type is not bool]
     where = f"instances.{OF[kind]}[0].config"
@@ -210,10 +210,10 @@ WRONG: dict[Any, tuple[Any, str]] = {
         if it.type in WRONG and it.kind is None
     ],
 )
-def test_a_value_of_the_wrong_kind_is_told_with_what_was_expected(kind: str, key: str, type: type) -> None:  # noqa: A002 - a table
-    value, told = WRONG[type]
+def test_value_of_the_wrong_type_is_reported_with_the_expected_type(kind: str, key: str, type: type) -> None:  # noqa: A002 - a table
+    value, expected_text = WRONG[type]
     found = refusals(kind, json.dumps({key: value}))
-    assert any(item.startswith(f"6 instances.{OF[kind]}[0].config.{key}: {told}") for item in found), found
+    assert any(item.startswith(f"6 instances.{OF[kind]}[0].config.{key}: {expected_text}") for item in found), found
 
 
 BAD_PERIOD = "{token: t, channel: c, title: t, message: m, leaseName: n, leaseNamespace: ns, period: 0.5s}"
@@ -221,7 +221,7 @@ TIME = "a time of day from 00:00 to 23:59, such as 9:30 or 22:00"
 
 
 @pytest.mark.parametrize(
-    ("kind", "options", "told"),
+    ("kind", "options", "expected_text"),
     [
         ("timeWindow", "{}", ["weekdays: expected at least one weekday such as monday or mon, found none"]),
         ("timeWindow", "{start: '9', end: 9:00, weekdays: mon}", [f"start: expected {TIME}, found '9'"]),
@@ -271,10 +271,12 @@ TIME = "a time of day from 00:00 to 23:59, such as 9:30 or 22:00"
         ("eviction", "{action: delete}", ["action: found 'delete', expected one of cordon, uncordon, drain"]),
     ],
 )
-def test_what_only_the_plugin_sees_is_told_likewise(kind: str, options: str, told: list[str]) -> None:
+def test_plugin_specific_problem_is_reported_with_line_and_key(
+    kind: str, options: str, expected_text: list[str]
+) -> None:
     """2.6, I19: plugin-specific configuration errors."""
     found = refusals(kind, options)
-    for expected in told:
+    for expected in expected_text:
         assert any(item.startswith(f"6 instances.{OF[kind]}[0].config.{expected}") for item in found), found
 
 
@@ -290,7 +292,7 @@ SLACK = "{hook: 'https://h/', channel: c, message: m}"
 
 
 @pytest.mark.parametrize(
-    ("schedule", "told"),
+    ("schedule", "expected_text"),
     [
         (
             "{type: hourly, config: {}}",
@@ -310,15 +312,15 @@ SLACK = "{hook: 'https://h/', channel: c, message: m}"
         ("{type: scheduled, config: {instant: '25:00', weekdays: mon}}", f"config.instant: expected {TIME}, found"),
     ],
 )
-def test_a_schedule_is_refused_likewise(schedule: str, told: str) -> None:
+def test_invalid_schedule_is_refused(schedule: str, expected_text: str) -> None:
     """P24; 2.6: a notification without `schedule.config`, and an unknown type of schedule."""
     (found,) = refusals("slack", SLACK, schedule=schedule)
-    assert found.split(" ", 1)[1].startswith(f"instances.notify[0].schedule.{told}"), found
+    assert found.split(" ", 1)[1].startswith(f"instances.notify[0].schedule.{expected_text}"), found
     assert found.split(" ", 1)[0] in ("4", "7")
 
 
 @pytest.mark.parametrize(
-    ("kind", "options", "told"),
+    ("kind", "options", "expected_text"),
     [
         (
             "slack",
@@ -340,18 +342,18 @@ def test_a_schedule_is_refused_likewise(schedule: str, told: str) -> None:
         ("condition", "{type: Ready, status: True}", "status: found true, which no condition ever is; expected 'True'"),
     ],
 )
-def test_what_is_only_seen_when_it_is_executed_is_a_warning(kind: str, options: str, told: str) -> None:
+def test_problem_that_matters_only_at_execution_is_a_warning(kind: str, options: str, expected_text: str) -> None:
     """2.6, what is not an error: examples in the wild have `hook: Your hook`, and loaded."""
     loaded = loader.load(a_file(kind, options).encode(), ALL, {})
     texts = [f"{item.line} {item.key}: {item.problem}" for item in loaded.warnings]
-    assert any(item.startswith(f"6 instances.{OF[kind]}[0].config.{told}") for item in texts), texts
+    assert any(item.startswith(f"6 instances.{OF[kind]}[0].config.{expected_text}") for item in texts), texts
 
 
 # The file around it
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "expected_text"),
     [
         ("", "maintenance.yaml: intervals.requeue: expected a duration such as 90s, 5m or 1h30m, found nothing"),
         ("intervals: {requeue: 0}", "maintenance.yaml:1: intervals.requeue: expected a duration"),
@@ -365,14 +367,14 @@ def test_what_is_only_seen_when_it_is_executed_is_a_warning(kind: str, options: 
         ),
     ],
 )
-def test_a_file_that_cannot_be_used_says_why(text: str, told: str) -> None:
+def test_unusable_file_states_its_problem(text: str, expected_text: str) -> None:
     """2.6: syntax errors, broken or undefined `${…}`, keys that are no texts, what is required."""
     with pytest.raises(ConfigErrors) as caught:
         loader.load(text.encode(), ALL, {})
-    assert str(caught.value.errors[0]).startswith(told)
+    assert str(caught.value.errors[0]).startswith(expected_text)
 
 
-def test_without_plugins_there_are_none() -> None:
+def test_empty_registries_contain_no_plugins() -> None:
     """P21."""
     with pytest.raises(ConfigErrors, match="expected a plugin, found 'hasLabel'"):
         loader.load(a_file("hasLabel", "{key: k}").encode(), Registries(), {})
@@ -394,7 +396,7 @@ def test_without_plugins_there_are_none() -> None:
         ("${own}", "from the file"),
     ],
 )
-def test_every_form_of_interpolation(text: str, expected: str) -> None:
+def test_every_form_of_interpolation_is_supported(text: str, expected: str) -> None:
     """12.9: env interpolation forms other than `${X}`."""
     file = f"own: from the file\n{a_file('hasLabel', json.dumps({'key': 'k', 'value': text}))}"
     found = loader.load(file.encode(), ALL, {"NAME": "v", "EMPTY": ""}).configuration.plugins()
@@ -406,16 +408,14 @@ def test_every_form_of_interpolation(text: str, expected: str) -> None:
     [("own: from the file", "from the file"), ("own: ${own}", "from the environment")],
 )
 @pytest.mark.parametrize("text", ["${own}", "${own:text}"])
-def test_a_key_of_the_file_hides_the_variable_of_its_name_except_from_itself(
-    top: str, text: str, expected: str
-) -> None:
+def test_key_of_the_file_hides_the_variable_of_its_name_except_from_itself(top: str, text: str, expected: str) -> None:
     file = f"{top}\n{a_file('hasLabel', json.dumps({'key': 'k', 'value': text}))}"
     found = loader.load(file.encode(), ALL, {"own": "from the environment"}).configuration.plugins()
     assert next(found) == HasLabel(key="k", value=expected)
 
 
 @pytest.mark.parametrize("text", ["${UNSET}", "${EMPTY}", "${UNSET:?say it}"])
-def test_a_variable_that_is_not_there_refuses_the_file(text: str) -> None:
+def test_missing_variable_refuses_the_file(text: str) -> None:
     """12.9: env interpolation forms other than `${X}`."""
     file = a_file("hasLabel", json.dumps({"key": "k", "value": text}))
     with pytest.raises(ConfigErrors) as caught:

@@ -1,4 +1,4 @@
-"""Triggers and notifications tell what they are, so that the reference page can be made of them."""
+"""All triggers and notifications describe themselves for the generated reference page."""
 
 from typing import Any
 
@@ -31,7 +31,7 @@ def keys(plugin: Any) -> set[str]:
 
 
 @pytest.mark.parametrize("plugin", PLUGINS, ids=lambda plugin: plugin.type)
-def test_a_plugin_describes_itself(plugin: type[Plugin]) -> None:
+def test_plugin_describes_itself(plugin: type[Plugin]) -> None:
     assert plugin.__doc__
     assert len(plugin.__doc__.splitlines()[0]) > 20
     assert all(option.description.endswith(".") for option in options_of(plugin))
@@ -41,7 +41,7 @@ def test_a_plugin_describes_itself(plugin: type[Plugin]) -> None:
     assert {option.key for option in options_of(plugin) if option.required} <= set(example)
 
 
-def test_the_names_are_those_that_configurations_use() -> None:
+def test_option_keys_are_stable() -> None:
     assert {plugin.type: keys(plugin) for plugin in PLUGINS} == {
         "alterAnnotation": {"key", "value", "remove"},
         "alterFinalizer": {"key", "remove"},

@@ -1,4 +1,4 @@
-"""A plugin of another package is found by its entry point: the example package, as if it were installed."""
+"""Third-party plugins are found by entry points, tested with the example package."""
 
 import sys
 import tomllib
@@ -22,7 +22,7 @@ NEW_MOON = datetime(2024, 5, 8, 3, 22, tzinfo=UTC)
 
 
 def install(folder: Path, points: dict[str, str]) -> None:
-    """Announce plugins as an installed package does."""
+    """Create the metadata of an installed package with these entry points."""
     info = folder / "haulout_moonphase-1.0.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: haulout-moonphase\nVersion: 1.0.0\n")
@@ -32,7 +32,7 @@ def install(folder: Path, points: dict[str, str]) -> None:
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Have a folder in which packages are installed, and the example's source."""
+    """Return a folder on the import path, together with the example's source."""
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.syspath_prepend(EXAMPLE / "src")
     yield tmp_path
@@ -55,13 +55,13 @@ def moon_phase(**options: object) -> Check:
     return plugin
 
 
-def test_an_installed_plugin_is_there_beside_ours(folder: Path) -> None:
+def test_installed_plugin_is_registered_beside_builtin_ones(folder: Path) -> None:
     install(folder, declared())
     assert {"moonPhase", "hasLabel"} <= set(load_registries().checks)
     assert "moonPhase" not in own_plugins(load_registries()).checks
 
 
-def test_its_configuration_is_checked_as_ours_is(folder: Path) -> None:
+def test_configuration_of_an_installed_plugin_is_validated(folder: Path) -> None:
     install(folder, declared())
     text = (EXAMPLE / "README.md").read_text().split("```yaml\n")[1].split("```")[0]
     good = dry_run(text.encode(), load_registries(), {}, file="maintenance.yaml")
@@ -73,7 +73,7 @@ def test_its_configuration_is_checked_as_ours_is(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(("now", "phase"), [(FULL_MOON, "full"), (NEW_MOON, "new")])
-def test_it_says_why_and_until_when(folder: Path, now: datetime, phase: str) -> None:
+def test_installed_plugin_states_reason_and_requeue_time(folder: Path, now: datetime, phase: str) -> None:
     install(folder, declared())
     cluster = FakeClusterView(a_node("n1"))
     result = moon_phase(phases=("new",)).evaluate(cluster.plugin_context("n1", state=State.OPERATIONAL, now=now))
@@ -95,7 +95,7 @@ def test_it_says_why_and_until_when(folder: Path, now: datetime, phase: str) -> 
         ("haulout.controllers.profiles.plugins.checks.has_label:HasLabel", "is ignored: another plugin has its type"),
     ],
 )
-def test_what_cannot_be_used_is_left_out_and_told(
+def test_unusable_plugin_is_skipped_and_logged(
     folder: Path, value: str, words: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     before = set(load_registries().checks)
@@ -104,9 +104,7 @@ def test_what_cannot_be_used_is_left_out_and_told(
     assert words in caplog.text
 
 
-def test_of_two_that_take_one_type_the_first_is_there_and_the_other_told(
-    folder: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_second_plugin_of_the_same_type_is_skipped_and_logged(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
     install(folder, declared() | {"again": declared()["moonPhase"]})
     assert moon_phase(phases=("new",)).type == "moonPhase"
     assert "plugin moonPhase of haulout_moonphase:MoonPhase is ignored: another plugin has its type" in caplog.text

@@ -1,4 +1,4 @@
-"""What checks see beside nodes: followed as far as it is needed, told by topic, and never taken for empty."""
+"""Informers of profiles: watched on demand, published by topic, never taken for empty."""
 
 from datetime import timedelta
 from typing import Any
@@ -51,8 +51,8 @@ def serving(workload: RawObject, available: int) -> RawObject:
 
 
 def free_cpu(informers: InformersUnderTest) -> int:
-    room = informers.cluster_view().free_capacity("n1")
-    return 0 if room is None else room.free["cpu"]
+    capacity = informers.cluster_view().free_capacity("n1")
+    return 0 if capacity is None else capacity.free["cpu"]
 
 
 def capacity_result(informers: InformersUnderTest, node: str) -> bool | None:
@@ -73,7 +73,7 @@ def capacity_result(informers: InformersUnderTest, node: str) -> bool | None:
     return Capacity().evaluate(context).passed
 
 
-# What is followed
+# Watched resources
 
 
 @pytest.mark.parametrize(
@@ -85,12 +85,12 @@ def capacity_result(informers: InformersUnderTest, node: str) -> bool | None:
         (RECOVERED, ["daemonsets", "deployments", "pods", "replicasets", "statefulsets"]),
     ],
 )
-async def test_nothing_is_followed_that_no_plugin_needs(clock: Clock, wanted: Any, followed: list[str]) -> None:
+async def test_only_needed_resources_are_watched(clock: Clock, wanted: Any, followed: list[str]) -> None:
     async with running_informers(clock, wanted) as informers:
         assert informers.watched_resources == followed
 
 
-async def test_an_edit_starts_and_stops_what_is_followed(clock: Clock) -> None:
+async def test_edited_configuration_starts_and_stops_watches(clock: Clock) -> None:
     async with running_informers(clock, CAPACITY, a_node("n1"), a_pod("shop/a", on="n1")) as informers:
         await informers.apply_configuration(STAGGER)
         assert informers.watched_resources == ["leases"]
@@ -101,7 +101,7 @@ async def test_an_edit_starts_and_stops_what_is_followed(clock: Clock) -> None:
         assert len(informers.cluster_view().pods_on("n1")) == 1
 
 
-async def test_leases_are_followed_only_where_plugins_look(clock: Clock) -> None:
+async def test_leases_are_watched_only_in_the_configured_namespaces(clock: Clock) -> None:
     async with running_informers(clock, STAGGER, a_lease("kube-system/turn-0"), a_lease("shop/turn-0")) as informers:
         assert [path for path in informers.recording_transport.open_watches if "leases" in path] == [
             "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases"
@@ -115,7 +115,7 @@ async def test_leases_are_followed_only_where_plugins_look(clock: Clock) -> None
         assert informers.topics == ["lease kube-system/turn-0"]
 
 
-async def test_what_is_not_known_yet_is_not_taken_for_empty_and_wakes_who_asked(clock: Clock) -> None:
+async def test_unsynced_informer_raises_and_requeues_the_node_later(clock: Clock) -> None:
     async with running_informers(clock, NOTHING, a_node("n1"), a_pod("shop/a", on="n1")) as informers:
         informers.profile_informers.use(CAPACITY)  # without waiting for it
         with pytest.raises(InformerNotSynced, match="pods are not synced yet"):
@@ -128,7 +128,7 @@ async def test_what_is_not_known_yet_is_not_taken_for_empty_and_wakes_who_asked(
 # Pods
 
 
-async def test_pods_are_known_by_node_and_told_by_node(clock: Clock) -> None:
+async def test_pods_are_indexed_and_reported_by_node(clock: Clock) -> None:
     async with running_informers(clock, CAPACITY, a_node("n1"), a_node("n2"), a_pod("shop/a", on="n1")) as informers:
         assert [item["metadata"]["name"] for item in informers.cluster_view().pods_on("n1")] == ["a"]
         assert informers.cluster_view().pods_on("n2") == []
@@ -138,17 +138,17 @@ async def test_pods_are_known_by_node_and_told_by_node(clock: Clock) -> None:
         assert [item["metadata"]["name"] for item in informers.cluster_view().pods_on("n2")] == ["b"]
 
 
-async def test_a_pod_shows_what_plugins_look_at_and_nothing_else(clock: Clock) -> None:
+async def test_cached_pod_contains_only_fields_used_by_plugins(clock: Clock) -> None:
     pod = a_pod("shop/a", on="n1", cpu="1", owner="ReplicaSet/a", labels={"app": "a"}, affinity=PREFERS)
     async with running_informers(clock, CAPACITY, pod.annotated({"x": "y"})) as informers:
-        (seen,) = informers.cluster_view().pods_on("n1")
-        assert sorted(seen["metadata"]) == ["labels", "name", "namespace", "ownerReferences", "uid"]
-        assert seen["spec"]["containers"] == [{"resources": {"requests": {"cpu": "1"}}}]
-        assert seen["spec"]["affinity"] == PREFERS
-        assert seen["status"]["phase"] == "Pending"
+        (pod_view,) = informers.cluster_view().pods_on("n1")
+        assert sorted(pod_view["metadata"]) == ["labels", "name", "namespace", "ownerReferences", "uid"]
+        assert pod_view["spec"]["containers"] == [{"resources": {"requests": {"cpu": "1"}}}]
+        assert pod_view["spec"]["affinity"] == PREFERS
+        assert pod_view["status"]["phase"] == "Pending"
 
 
-async def test_a_change_of_a_pod_that_no_check_sees_wakes_nobody(clock: Clock) -> None:
+async def test_irrelevant_pod_change_requeues_no_node(clock: Clock) -> None:
     pod = a_pod("shop/a", on="n1")
     async with running_informers(clock, CAPACITY, pod) as informers:
         informers.api.put(pod.annotated({"x": "y"}))
@@ -156,14 +156,14 @@ async def test_a_change_of_a_pod_that_no_check_sees_wakes_nobody(clock: Clock) -
         assert informers.topics == []
 
 
-async def test_pods_that_prefer_operational_nodes_are_told_apart(clock: Clock) -> None:
+async def test_pods_that_prefer_operational_nodes_have_their_own_topic(clock: Clock) -> None:
     async with running_informers(clock, CAPACITY, a_node("n1")) as informers:
         informers.api.put(a_pod("shop/a", on="n1", affinity=PREFERS))
         await informers.settle()
         assert "pod-preference" in informers.topics
 
 
-async def test_capacity_is_told_at_most_every_few_seconds_and_the_last_change_too(clock: Clock) -> None:
+async def test_capacity_topic_is_throttled_and_includes_the_last_change(clock: Clock) -> None:
     async with running_informers(clock, CAPACITY, a_node("n1")) as informers:
         for number in range(5):
             informers.api.put(a_pod(f"shop/{number}", on="n1"))
@@ -176,12 +176,12 @@ async def test_capacity_is_told_at_most_every_few_seconds_and_the_last_change_to
 # Room
 
 
-async def test_room_follows_pods_and_nodes(clock: Clock) -> None:
+async def test_free_capacity_follows_pods_and_nodes(clock: Clock) -> None:
     async with running_informers(clock, CAPACITY, a_big_node("n1"), a_pod("shop/a", on="n1", cpu="1")) as informers:
-        room = informers.cluster_view().free_capacity("n1")
-        assert room is not None
-        assert (room.free["cpu"], room.free["pods"]) == (3000, 9)
-        assert informers.cluster_view().free_capacity("n1") is room
+        capacity = informers.cluster_view().free_capacity("n1")
+        assert capacity is not None
+        assert (capacity.free["cpu"], capacity.free["pods"]) == (3000, 9)
+        assert informers.cluster_view().free_capacity("n1") is capacity
         informers.api.put(a_pod("shop/b", on="n1", cpu="500m"))
         await informers.settle()
         assert free_cpu(informers) == 2500
@@ -191,7 +191,7 @@ async def test_room_follows_pods_and_nodes(clock: Clock) -> None:
         assert informers.cluster_view().free_capacity("n9") is None
 
 
-async def test_the_check_of_capacity_sees_what_there_is(clock: Clock) -> None:
+async def test_capacity_check_uses_the_informers(clock: Clock) -> None:
     pod = a_pod("shop/a", on="n1", cpu="3", owner="ReplicaSet/a")
     async with running_informers(clock, CAPACITY, a_big_node("n1"), a_big_node("n2"), pod) as informers:
         assert capacity_result(informers, "n1") is True
@@ -203,7 +203,7 @@ async def test_the_check_of_capacity_sees_what_there_is(clock: Clock) -> None:
 # Hypervisors
 
 
-async def test_without_their_definition_there_are_no_hypervisors_until_it_is_installed(
+async def test_missing_hypervisor_crd_means_no_hypervisors_until_it_is_installed(
     clock: Clock, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with running_informers(clock, HYPERVISOR, a_node("n1")) as informers:
@@ -221,7 +221,7 @@ async def test_without_their_definition_there_are_no_hypervisors_until_it_is_ins
 # Workloads
 
 
-async def test_workloads_that_lost_a_pod_on_the_node_are_those_that_were_evicted(clock: Clock) -> None:
+async def test_evicted_workloads_are_those_that_lost_a_pod_on_the_node(clock: Clock) -> None:
     cart = serving(a_deployment("shop/cart", replicas=3), 3)
     replicas = a_workload("ReplicaSet", "shop/cart-1", replicas=3).owned_by(cart)
     other = serving(a_workload("StatefulSet", "shop/db", replicas=1), 1)
@@ -263,7 +263,7 @@ async def test_workloads_that_lost_a_pod_on_the_node_are_those_that_were_evicted
 # Notifications
 
 
-async def test_a_notification_shows_the_whole_node_and_its_failure_is_told(
+async def test_notification_contains_the_full_node_and_its_failure_is_logged(
     clock: Clock, caplog: pytest.LogCaptureFixture
 ) -> None:
     hook = "{type: slack, name: tell, config: {hook: 'https://hooks.example.com/x', channel: ops, message: "
@@ -286,7 +286,7 @@ async def test_a_notification_shows_the_whole_node_and_its_failure_is_told(
 
 
 @pytest.mark.parametrize(("failures", "sent"), [(4, ["n1"]), (5, [])])
-async def test_a_node_is_read_five_times_before_its_notification_is_given_up(
+async def test_node_is_read_up_to_five_times_for_its_notification(
     clock: Clock, caplog: pytest.LogCaptureFixture, failures: int, sent: list[str]
 ) -> None:
     slack = "{type: slack, name: tell, config: {hook: 'https://hooks.example.com/x', channel: ops, message: "

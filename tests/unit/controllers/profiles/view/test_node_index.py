@@ -1,4 +1,4 @@
-"""What profiles see of nodes: the newest of what a watch told and what our own writes were answered with."""
+"""The node index: the newest of watch events and write responses."""
 
 import json
 from typing import Any
@@ -26,10 +26,10 @@ ON_ITS_WAY = {
 
 
 class RecordedChanges(list[tuple[str, frozenset[str], bool]]):
-    """All that was told of changes."""
+    """Records the published changes."""
 
     def record(self, node: str, about: frozenset[str], by_us: bool) -> None:  # noqa: FBT001 - a callback
-        """Hear of a change."""
+        """Record a change."""
         self.append((node, about, by_us))
 
     @property
@@ -39,8 +39,8 @@ class RecordedChanges(list[tuple[str, frozenset[str], bool]]):
 
 
 def node_index() -> tuple[NodeIndex, RecordedChanges]:
-    told = RecordedChanges()
-    return NodeIndex(data_annotation.statuses_of, on_change=told.record), told
+    changes = RecordedChanges()
+    return NodeIndex(data_annotation.statuses_of, on_change=changes.record), changes
 
 
 def node(version: int, *, uid: str = "u1", annotations: dict[str, str] | None = None, **labels: str) -> Node:
@@ -54,8 +54,8 @@ def in_state(state: State, version: int = 1, **labels: str) -> Node:
     return node(version, annotations={}, **{STATE_LABEL: str(state)}, **labels)
 
 
-def test_the_newer_of_two_states_counts_whoever_told_it() -> None:
-    cluster, told = node_index()
+def test_newer_of_two_node_versions_counts_whatever_its_source() -> None:
+    cluster, changes = node_index()
     cluster.on_watch_event(None, node(1))
     cluster.record_write(node(3, a="new"))
     cluster.on_watch_event(node(1), node(2, a="old"))
@@ -63,10 +63,10 @@ def test_the_newer_of_two_states_counts_whoever_told_it() -> None:
     found = cluster.get("n1")
     assert found is not None
     assert found.node.metadata.labels == {"a": "new"}
-    assert [(event[0], event[2]) for event in told] == [("n1", False), ("n1", True)]
+    assert [(event[0], event[2]) for event in changes] == [("n1", False), ("n1", True)]
 
 
-def test_an_answer_that_comes_late_does_not_bring_a_node_back() -> None:
+def test_late_write_response_does_not_restore_a_deleted_node() -> None:
     cluster, _ = node_index()
     cluster.on_watch_event(None, in_state(MAINTAINED))
     cluster.on_watch_event(in_state(MAINTAINED), None)
@@ -74,16 +74,16 @@ def test_an_answer_that_comes_late_does_not_bring_a_node_back() -> None:
     assert (list(cluster.all()), list(cluster.in_state(MAINTAINED))) == ([], [])
 
 
-def test_the_end_of_a_node_is_not_that_of_the_next_one_of_its_name() -> None:
-    cluster, told = node_index()
+def test_deletion_of_a_node_does_not_remove_a_recreated_one() -> None:
+    cluster, changes = node_index()
     cluster.on_watch_event(None, node(1))
     cluster.on_watch_event(None, node(5, uid="u2"))
-    assert topics.NODE_COUNT in told.topics
+    assert topics.NODE_COUNT in changes.topics
     cluster.on_watch_event(node(1), None)
-    assert [sight.node.uid for sight in cluster.all()] == ["u2"]
+    assert [observed.node.uid for observed in cluster.all()] == ["u2"]
 
 
-def test_who_is_on_the_way_into_maintenance_is_counted_there() -> None:
+def test_node_with_a_pending_transition_counts_as_in_maintenance() -> None:
     cluster, _ = node_index()
     cluster.on_watch_event(None, node(1, annotations=ON_ITS_WAY))
     assert [item.node.name for item in cluster.in_state(MAINTAINED)] == ["n1"]
@@ -92,7 +92,7 @@ def test_who_is_on_the_way_into_maintenance_is_counted_there() -> None:
 
 
 @pytest.mark.parametrize(
-    ("before", "after", "tells"),
+    ("before", "after", "is_published"),
     [
         (in_state(MAINTAINED), in_state(OPERATIONAL, 2), True),
         (in_state(MAINTAINED), in_state(MAINTAINED, 2, zone="b"), True),
@@ -103,29 +103,31 @@ def test_who_is_on_the_way_into_maintenance_is_counted_there() -> None:
         (in_state(REQUIRED), in_state(OPERATIONAL, 2), False),
     ],
 )
-def test_there_is_room_when_one_that_counts_may_count_no_more(before: Node, after: Node | None, *, tells: bool) -> None:
-    cluster, told = node_index()
+def test_slot_topic_is_published_when_a_counted_node_may_count_no_longer(
+    before: Node, after: Node | None, *, is_published: bool
+) -> None:
+    cluster, changes = node_index()
     cluster.on_watch_event(None, before)
     cluster.on_watch_event(before, after)
-    assert (topics.MAINTENANCE_ROOM in told.topics) == tells
+    assert (topics.MAINTENANCE_ROOM in changes.topics) == is_published
 
 
-def test_a_change_is_told_by_the_labels_that_changed() -> None:
-    cluster, told = node_index()
+def test_label_topics_are_those_of_the_changed_labels() -> None:
+    cluster, changes = node_index()
     cluster.on_watch_event(None, node(1, a="1", b="1"))
     cluster.on_watch_event(None, node(2, a="2", b="1", c="1"))
-    assert told.topics == {topics.label("a"), topics.label("c")}
+    assert changes.topics == {topics.label("a"), topics.label("c")}
     cluster.on_watch_event(None, node(3, a="2", b="1"))
-    assert told.topics == {topics.label("c")}
+    assert changes.topics == {topics.label("c")}
     cluster.on_watch_event(None, node(4, annotations={"whatever": "it says"}, a="2", b="1"))
-    assert told.topics == frozenset()
+    assert changes.topics == frozenset()
 
 
-def test_a_state_that_differs_in_nothing_is_taken_and_not_told() -> None:
-    cluster, told = node_index()
+def test_unchanged_node_is_stored_without_a_topic() -> None:
+    cluster, changes = node_index()
     cluster.on_watch_event(None, node(1, a="1"))
     cluster.on_watch_event(None, node(2, a="1"))
-    assert len(told) == 1
+    assert len(changes) == 1
     found = cluster.get("n1")
     assert found is not None
     assert found.node.resource_version == "2"
@@ -138,15 +140,15 @@ def test_a_state_that_differs_in_nothing_is_taken_and_not_told() -> None:
         pytest.param({"spec": NodeSpec(unschedulable=True)}, id="cordoned"),
     ],
 )
-def test_a_change_of_anything_that_is_read_is_told(changed: dict[str, Any]) -> None:
-    cluster, told = node_index()
+def test_change_of_any_read_field_is_published(changed: dict[str, Any]) -> None:
+    cluster, changes = node_index()
     cluster.on_watch_event(None, node(1))
     cluster.on_watch_event(None, msgspec.structs.replace(node(2), **changed))
-    assert len(told) == 2
+    assert len(changes) == 2
 
 
 @pytest.mark.parametrize(
-    ("before", "after", "tells"),
+    ("before", "after", "is_published"),
     [
         (None, "True", True),
         ("False", "True", True),
@@ -155,31 +157,31 @@ def test_a_change_of_anything_that_is_read_is_told(changed: dict[str, Any]) -> N
         ("False", "Unknown", False),
     ],
 )
-def test_capacity_changes_when_a_node_becomes_ready_or_is_no_longer(
-    before: str | None, after: str, *, tells: bool
+def test_capacity_topic_is_published_when_readiness_changes(
+    before: str | None, after: str, *, is_published: bool
 ) -> None:
     def being(version: int, ready: str | None) -> Node:
         conditions = () if ready is None else (Condition(type="Ready", status=ready),)
         return msgspec.structs.replace(node(version), status=NodeStatus(conditions=conditions))
 
-    cluster, told = node_index()
+    cluster, changes = node_index()
     cluster.on_watch_event(None, being(1, before))
     cluster.on_watch_event(None, being(2, after))
-    assert (topics.CAPACITY in told.topics) == tells
+    assert (topics.CAPACITY in changes.topics) == is_published
 
 
-def test_a_change_of_the_data_is_one_of_states() -> None:
-    cluster, told = node_index()
+def test_data_change_publishes_the_states_topic() -> None:
+    cluster, changes = node_index()
     cluster.on_watch_event(None, node(1))
     entry = {"Transition": "2024-05-01T10:00:00Z", "Current": REQUIRED, "Previous": REQUIRED}
     text = json.dumps({"Profiles": {"os": entry}})
     cluster.on_watch_event(None, node(2, annotations={DATA_ANNOTATION: text}))
-    assert told.topics == {topics.STATES}
+    assert changes.topics == {topics.STATES}
     cluster.on_watch_event(None, node(3, annotations={DATA_ANNOTATION: text}, **{PROFILE_LABEL: "os"}))
-    assert told.topics == {topics.STATES, topics.label(PROFILE_LABEL)}
+    assert changes.topics == {topics.STATES, topics.label(PROFILE_LABEL)}
 
 
-def test_data_that_cannot_be_read_is_told_with_the_node() -> None:
+def test_unreadable_data_is_reported_with_the_node() -> None:
     cluster, _ = node_index()
     cluster.on_watch_event(None, node(1, annotations={DATA_ANNOTATION: "{"}))
     found = cluster.get("n1")
@@ -191,7 +193,7 @@ def test_data_that_cannot_be_read_is_told_with_the_node() -> None:
     assert found.problem == ""
 
 
-def test_nodes_with_a_label_are_found_also_after_they_changed() -> None:
+def test_label_index_follows_changes() -> None:
     cluster, _ = node_index()
     cluster.on_watch_event(None, node(1, a="1"))
     assert len(cluster.with_label("a")) == 1
@@ -203,10 +205,10 @@ def test_nodes_with_a_label_are_found_also_after_they_changed() -> None:
     assert len(cluster.with_label("a")) == 0
 
 
-# Who waits for what
+# Topic subscriptions
 
 
-def test_those_who_named_a_topic_are_woken_once_and_nobody_else() -> None:
+def test_subscribers_of_a_topic_are_returned_once() -> None:
     waiting = TopicSubscriptions()
     waiting.set("n1", frozenset({"a", "b"}))
     waiting.set("n2", frozenset({"b"}))
@@ -219,16 +221,16 @@ def test_those_who_named_a_topic_are_woken_once_and_nobody_else() -> None:
     assert waiting.subscribers({"a", "b", "c"}) == ["n2", "n3"]
 
 
-def test_what_the_watch_tells_of_our_own_write_takes_its_place_and_wakes_nobody() -> None:
-    """Both are the same state; the watch's is kept by its cache as well, so that it costs nothing."""
-    cluster, told = node_index()
+def test_watch_event_of_an_own_write_replaces_it_without_a_topic() -> None:
+    """Both are the same version; the watch's object is shared with its cache and needs no extra memory."""
+    cluster, changes = node_index()
     cluster.on_watch_event(None, node(1, zone="a"))
     assert len(cluster.with_label("zone")) == 1
     cluster.record_write(node(2, zone="a"))
     watched = node(2, zone="a")
-    before = len(told)
+    before = len(changes)
     cluster.on_watch_event(None, watched)
-    assert len(told) == before
+    assert len(changes) == before
     for found in (cluster.get("n1"), *cluster.all(), *cluster.with_label("zone")):
         assert found is not None
         assert found.node is watched

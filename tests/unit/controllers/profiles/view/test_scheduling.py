@@ -1,4 +1,4 @@
-"""Whether pods would fit on nodes; compared with the sandbox's scheduler, and with all ways to place them."""
+"""Scheduling simulation, compared with the sandbox's scheduler and with brute force."""
 
 from collections.abc import Sequence
 from itertools import product
@@ -48,10 +48,10 @@ def required(*expressions: RawObject, fields: Sequence[RawObject] = ()) -> RawOb
     return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}}
 
 
-# What a pod asks for
+# Requirements of a pod
 
 
-def test_sidecars_count_with_the_containers_and_init_containers_by_the_largest() -> None:
+def test_requests_sum_up_sidecars_and_containers_and_take_the_largest_init_container() -> None:
     def asking(cpu: str, **more: Any) -> RawObject:
         return {"name": "c", "resources": {"requests": {"cpu": cpu}}, **more}
 
@@ -76,17 +76,17 @@ def test_sidecars_count_with_the_containers_and_init_containers_by_the_largest()
         {"containers": [{"resources": {"requests": {"cpu": "much"}}, "ports": [{"hostPort": "http"}]}]},
     ],
 )
-def test_what_makes_no_sense_counts_as_not_there(spec: RawObject) -> None:
+def test_malformed_pod_spec_has_no_requirements(spec: RawObject) -> None:
     assert requirements_of(spec) == PodRequirements()
 
 
 @pytest.mark.parametrize("values", [[], ["x"], ["1", "2"]])
-def test_a_comparison_with_something_else_than_a_number_is_never_met(values: list[str]) -> None:
+def test_comparison_with_a_non_number_never_matches(values: list[str]) -> None:
     pod = a_pod("p", affinity=required({"key": "size", "operator": "Gt", "values": values}))
     assert rejected(pod, labels={"size": "4"}) == "the node affinity does not match"
 
 
-# Where it may go
+# Node filters
 
 
 @pytest.mark.parametrize(
@@ -109,11 +109,11 @@ def test_a_comparison_with_something_else_than_a_number_is_never_met(values: lis
         (a_pod("p", affinity=required()), {}, "the node affinity does not match"),
     ],
 )
-def test_why_a_node_does_not_take_a_pod(pod: RawObject, node: dict[str, Any], why: str | None) -> None:
+def test_rejection_reason_of_a_node(pod: RawObject, node: dict[str, Any], why: str | None) -> None:
     assert rejected(pod, **node) == why
 
 
-def test_a_host_port_can_be_taken_once() -> None:
+def test_host_port_can_be_used_once_per_node() -> None:
     pod = a_pod("p", containers=[{"name": "c", "ports": [{"hostPort": 80}]}])
     assert rejected(pod) is None
     assert rejected(pod, pods=[pod]) == "a host port is in use"
@@ -122,26 +122,30 @@ def test_a_host_port_can_be_taken_once() -> None:
     ) == {"q"}
 
 
-def test_why_nothing_fits_is_told_in_numbers() -> None:
-    rooms = [capacity("n1", unschedulable=True), capacity("n2", has={"pods": "5"}), capacity("n3", has={"pods": "5"})]
-    wants = [pending_pod(a_pod("shop/p", cpu="1"))]
-    assert place_pods(wants, rooms).unschedulable == {
+def test_unschedulable_reason_counts_nodes() -> None:
+    capacities = [
+        capacity("n1", unschedulable=True),
+        capacity("n2", has={"pods": "5"}),
+        capacity("n3", has={"pods": "5"}),
+    ]
+    pending_pods = [pending_pod(a_pod("shop/p", cpu="1"))]
+    assert place_pods(pending_pods, capacities).unschedulable == {
         "shop/p": "too little cpu (2 of 3 nodes), it is cordoned (1 of 3 nodes)"
     }
-    assert place_pods(wants, []).unschedulable == {"shop/p": "there is no other schedulable node"}
+    assert place_pods(pending_pods, []).unschedulable == {"shop/p": "there is no other schedulable node"}
 
 
-def test_a_node_takes_as_many_pods_as_it_has_places() -> None:
+def test_node_takes_at_most_its_number_of_pods() -> None:
     found = place_pods([pending_pod(a_pod(name)) for name in ("a", "b", "c")], [capacity(has={"pods": "2"})])
     assert found.assignments == {"a": "n1", "b": "n1"}
     assert found.unschedulable == {"c": "it has too many pods (1 of 1 nodes)"}
 
 
-def test_the_largest_goes_first() -> None:
-    """In the order of their names, the small ones would take the place of the large one."""
-    rooms = [capacity("n1", has={"cpu": "2", "pods": "9"}), capacity("n2", has={"cpu": "3", "pods": "9"})]
-    wants = [pending_pod(a_pod(name, cpu=cpu)) for name, cpu in (("a", "1"), ("b", "1"), ("c", "3"))]
-    assert place_pods(wants, rooms) == Placement({"c": "n2", "a": "n1", "b": "n1"}, {})
+def test_largest_pod_is_placed_first() -> None:
+    """In name order, the small pods would occupy the node of the large one."""
+    capacities = [capacity("n1", has={"cpu": "2", "pods": "9"}), capacity("n2", has={"cpu": "3", "pods": "9"})]
+    pending_pods = [pending_pod(a_pod(name, cpu=cpu)) for name, cpu in (("a", "1"), ("b", "1"), ("c", "3"))]
+    assert place_pods(pending_pods, capacities) == Placement({"c": "n2", "a": "n1", "b": "n1"}, {})
 
 
 # Against the sandbox's scheduler
@@ -197,33 +201,31 @@ NODES = st.fixed_dictionaries(
 
 
 @given(PODS, st.lists(NODES, min_size=1, max_size=3), st.lists(AMOUNTS, max_size=2))
-def test_a_pod_fits_if_the_scheduler_finds_a_node_for_it(
-    pod: RawObject, nodes: list[dict[str, Any]], there: list[str]
-) -> None:
+def test_pod_fits_if_the_scheduler_finds_a_node(pod: RawObject, nodes: list[dict[str, Any]], there: list[str]) -> None:
     others = [a_pod(f"other-{number}", cpu=cpu) for number, cpu in enumerate(there)]
     views: list[NodeView] = []
-    rooms: list[NodeCapacity] = []
+    capacities: list[NodeCapacity] = []
     for number, node in enumerate(nodes):
         name, of_spec = f"n{number}", {key: node[key] for key in ("labels", "taints", "unschedulable")}
         views.append(node_view(name, cpu=node["cpu"], pods=node["pods"], **of_spec))
         has = {"cpu": node["cpu"], "memory": "4Gi", "pods": str(node["pods"])}
-        rooms.append(capacity(name, has=has, pods=others if number == 0 else (), **of_spec))
+        capacities.append(capacity(name, has=has, pods=others if number == 0 else (), **of_spec))
     occupancy = SchedulerCache()
     for other in others:
         occupancy.add_pod(pod_view(other), "n0")
     found = schedule_pod(pod_view(pod), NodeSnapshot(views), occupancy).node
-    assert bool(place_pods([pending_pod(pod)], rooms).assignments) is (found is not None)
+    assert bool(place_pods([pending_pod(pod)], capacities).assignments) is (found is not None)
 
 
 # Several pods at once
 
-WISHES = st.builds(
+REQUIREMENTS = st.builds(
     lambda cpu, memory, selector: PodRequirements(requests=(("cpu", cpu), ("memory", memory)), selector=selector),
     st.integers(1, 4),
     st.integers(1, 4),
     st.sampled_from([(), (), (("disk", "ssd"),)]),
 )
-ROOMS = st.builds(
+CAPACITIES = st.builds(
     lambda cpu, memory, pods, labels: (cpu, memory, pods, labels),
     st.integers(0, 6),
     st.integers(0, 6),
@@ -239,53 +241,62 @@ def capacities_of(drawn: Sequence[tuple[int, int, int, dict[str, str]]]) -> list
     ]
 
 
-def is_possible(wants: Sequence[PendingPod], places: Sequence[str], rooms: Sequence[NodeCapacity]) -> bool:
-    """Tell whether the pods can all run at these places, by adding up."""
-    for capacity in rooms:
-        here = [want.requirements for want, name in zip(wants, places, strict=True) if name == capacity.name]
-        taken = {key: sum(dict(wish.requests)[key] for wish in here) for key in ("cpu", "memory")}
+def is_possible(pending_pods: Sequence[PendingPod], places: Sequence[str], capacities: Sequence[NodeCapacity]) -> bool:
+    """Tell whether the pods can all run on these nodes, by adding up requests."""
+    for capacity in capacities:
+        here = [want.requirements for want, name in zip(pending_pods, places, strict=True) if name == capacity.name]
+        taken = {key: sum(dict(requirements.requests)[key] for requirements in here) for key in ("cpu", "memory")}
         if len(here) > capacity.free["pods"] or any(taken[key] > capacity.free[key] for key in taken if here):
             return False
-        if any(capacity.labels.get(key) != value for wish in here for key, value in wish.selector):
+        if any(capacity.labels.get(key) != value for requirements in here for key, value in requirements.selector):
             return False
     return True
 
 
-@given(st.lists(WISHES, max_size=5), st.lists(ROOMS, max_size=3))
-def test_what_is_placed_can_run_at_the_same_time(
-    wishes: list[PodRequirements], drawn: list[tuple[int, int, int, dict[str, str]]]
+@given(st.lists(REQUIREMENTS, max_size=5), st.lists(CAPACITIES, max_size=3))
+def test_placed_pods_can_run_at_the_same_time(
+    requirement_list: list[PodRequirements], drawn: list[tuple[int, int, int, dict[str, str]]]
 ) -> None:
-    wants, rooms = [PendingPod(f"p{number}", wish) for number, wish in enumerate(wishes)], capacities_of(drawn)
-    found = place_pods(wants, rooms)
-    assert {*found.assignments, *found.unschedulable} == {want.name for want in wants}
+    pending_pods, capacities = (
+        [PendingPod(f"p{number}", requirements) for number, requirements in enumerate(requirement_list)],
+        capacities_of(drawn),
+    )
+    found = place_pods(pending_pods, capacities)
+    assert {*found.assignments, *found.unschedulable} == {want.name for want in pending_pods}
     assert not {*found.assignments} & {*found.unschedulable}
-    placed = [want for want in wants if want.name in found.assignments]
-    assert is_possible(placed, [found.assignments[want.name] for want in placed], rooms)
+    placed = [want for want in pending_pods if want.name in found.assignments]
+    assert is_possible(placed, [found.assignments[want.name] for want in placed], capacities)
 
 
-@given(st.lists(WISHES, max_size=4), st.lists(ROOMS, max_size=3))
-def test_what_no_order_could_place_is_not_placed(
-    wishes: list[PodRequirements], drawn: list[tuple[int, int, int, dict[str, str]]]
+@given(st.lists(REQUIREMENTS, max_size=4), st.lists(CAPACITIES, max_size=3))
+def test_pods_are_placed_only_if_a_placement_exists(
+    requirement_list: list[PodRequirements], drawn: list[tuple[int, int, int, dict[str, str]]]
 ) -> None:
     """And a single pod, or pods that are all alike, are placed whenever that is possible."""
-    wants, rooms = [PendingPod(f"p{number}", wish) for number, wish in enumerate(wishes)], capacities_of(drawn)
-    ways = product([capacity.name for capacity in rooms], repeat=len(wants))
-    possible = any(is_possible(wants, way, rooms) for way in ways)
-    everything_fits = not place_pods(wants, rooms).unschedulable
+    pending_pods, capacities = (
+        [PendingPod(f"p{number}", requirements) for number, requirements in enumerate(requirement_list)],
+        capacities_of(drawn),
+    )
+    ways = product([capacity.name for capacity in capacities], repeat=len(pending_pods))
+    possible = any(is_possible(pending_pods, way, capacities) for way in ways)
+    everything_fits = not place_pods(pending_pods, capacities).unschedulable
     assert not everything_fits or possible
-    if len(set(wishes)) <= 1:
+    if len(set(requirement_list)) <= 1:
         assert everything_fits is possible
 
 
-@given(st.lists(WISHES, max_size=5), st.lists(ROOMS, max_size=3), st.randoms(use_true_random=False))
-def test_the_order_of_the_pods_does_not_matter(
-    wishes: list[PodRequirements], drawn: list[tuple[int, int, int, dict[str, str]]], random: Any
+@given(st.lists(REQUIREMENTS, max_size=5), st.lists(CAPACITIES, max_size=3), st.randoms(use_true_random=False))
+def test_placement_is_independent_of_the_pod_order(
+    requirement_list: list[PodRequirements], drawn: list[tuple[int, int, int, dict[str, str]]], random: Any
 ) -> None:
-    wants, rooms = [PendingPod(f"p{number}", wish) for number, wish in enumerate(wishes)], capacities_of(drawn)
-    shuffled = random.sample(wants, len(wants))
-    assert place_pods(shuffled, rooms) == place_pods(wants, rooms)
+    pending_pods, capacities = (
+        [PendingPod(f"p{number}", requirements) for number, requirements in enumerate(requirement_list)],
+        capacities_of(drawn),
+    )
+    shuffled = random.sample(pending_pods, len(pending_pods))
+    assert place_pods(shuffled, capacities) == place_pods(pending_pods, capacities)
 
 
-def test_a_node_as_it_comes() -> None:
+def test_unschedulable_taint_is_not_counted_twice() -> None:
     node = msgspec.convert(a_node("n1", unschedulable=True).tainted("node.kubernetes.io/unschedulable"), Node)
     assert len(capacity_of(node, {}, ()).taints) == 1

@@ -1,4 +1,4 @@
-"""An edit that anybody may send: what it can learn, what it can break, and what is told of it."""
+"""Edits from untrusted users: disclosure, resource limits and results."""
 
 from collections.abc import Mapping
 from itertools import pairwise
@@ -41,11 +41,11 @@ def parsed(text: str, *, good: str = GOOD, environ: Mapping[str, str] = ENVIRON)
 
 
 def all_texts(edit: ParsedEdit) -> str:
-    """Return all that can be told of an edit."""
+    """Return all texts that a response about an edit may contain."""
     return f"{edit.findings} {edit.profiles}"
 
 
-def test_an_edit_that_says_the_same_is_the_same_with_all_its_secrets() -> None:
+def test_equivalent_edit_is_equal_without_resolving_secrets() -> None:
     found = parsed(f"# a comment\n{GOOD}")
     assert found.edited is not None
     assert found.edited.profiles == loaded(GOOD).profiles
@@ -55,7 +55,7 @@ def test_an_edit_that_says_the_same_is_the_same_with_all_its_secrets() -> None:
 
 @pytest.mark.parametrize("name", ENVIRON)
 @pytest.mark.parametrize(
-    "place",
+    "replacement",
     [
         "requeue: 1m}|requeue: ${%s}}",
         "{requeue: 1m}|{requeue: '${%s:?}'}",
@@ -72,8 +72,8 @@ def test_an_edit_that_says_the_same_is_the_same_with_all_its_secrets() -> None:
         "- name: os|- ${%s}\n- name: os",
     ],
 )
-def test_no_value_of_the_environment_is_ever_told(name: str, place: str) -> None:
-    old, new = place.split("|")
+def test_environment_values_are_not_disclosed(name: str, replacement: str) -> None:
+    old, new = replacement.split("|")
     assert old in GOOD
     found = parsed(GOOD.replace(old, new % name))
     assert ENVIRON[name] not in all_texts(found)
@@ -81,7 +81,7 @@ def test_no_value_of_the_environment_is_ever_told(name: str, place: str) -> None
 
 
 def _checks(edit: ParsedEdit) -> list[object]:
-    """Return the checks that would be asked of nodes, whose reasons are told."""
+    """Return the checks that would be evaluated on nodes, whose reasons are shown."""
     profiles = () if edit.edited is None else edit.edited.profiles.values()
     return [
         member.plugin
@@ -92,7 +92,7 @@ def _checks(edit: ParsedEdit) -> list[object]:
     ]
 
 
-def test_no_file_is_opened_that_an_edit_names(tmp_path: Path) -> None:
+def test_files_named_in_an_edit_are_not_read(tmp_path: Path) -> None:
     secret = tmp_path / "token"
     secret.write_text("hunter2 is the token", encoding="utf-8")
     window = f"{{name: wanted, type: timeWindow, config: {{calendars: [{secret}]}}}}"
@@ -103,18 +103,18 @@ def test_no_file_is_opened_that_an_edit_names(tmp_path: Path) -> None:
     assert "VCALENDAR" not in all_texts(found)
 
 
-def test_regular_expressions_of_others_are_not_tried() -> None:
+def test_regular_expressions_in_an_edit_are_not_evaluated() -> None:
     evil = GOOD.replace("expr: value > 0", """expr: '"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa!" =~ "(a+)+$"'""")
     found = parsed(evil)
     assert [check for check in _checks(found) if "(a+)+" in repr(check)] == []
 
 
-def test_a_secret_that_is_typed_is_not_told_back() -> None:
+def test_typed_secret_is_not_echoed() -> None:
     found = parsed(GOOD.replace('token: "${HOOK_TOKEN}"', "token: [typed-hunter2]"))
     assert "typed-hunter2" not in all_texts(found)
 
 
-def test_a_guess_at_a_secret_is_not_told_from_another_one() -> None:
+def test_correct_and_wrong_secret_guesses_have_equal_results() -> None:
     right = parsed(GOOD.replace('"${HOOK_TOKEN}"', "hunter2-of-the-hook"))
     wrong = parsed(GOOD.replace('"${HOOK_TOKEN}"', "hunter3-of-the-hook"))
     assert all_texts(right) == all_texts(wrong)
@@ -140,13 +140,13 @@ def _bomb() -> str:
     ],
     ids=["too large", "too deep", "no text", "nothing", "a bomb", "too many"],
 )
-def test_what_makes_no_sense_is_an_answer(text: str, message: str) -> None:
+def test_invalid_edit_has_findings(text: str, message: str) -> None:
     found = parsed(text)
     assert found.edited is None
     assert message in found.findings[0].message
 
 
-def test_an_edit_that_asks_too_much_of_nodes_is_not_tried_on_them() -> None:
+def test_edit_with_too_many_checks_is_not_simulated() -> None:
     chain = " && ".join(["wanted"] * 3_000)
     assert parsed(GOOD.replace("wanted && quiet", chain)).is_too_large
     assert not parsed(GOOD).is_too_large

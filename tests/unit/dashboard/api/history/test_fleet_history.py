@@ -1,4 +1,4 @@
-"""What happened to all nodes, as the dashboard has it."""
+"""The fleet history of the dashboard."""
 
 import csv
 import io
@@ -59,21 +59,21 @@ class HistoryWorld:
 
 
 async def a_fleet(clock: Clock) -> HistoryWorld:
-    town = HistoryWorld(clock)
-    await town.start()
-    town.put("n1", an_entry(1), an_entry(4, ORDER, reason="new kernel"))
-    town.put("n2", an_entry(2, requested_by="kubectl"), an_entry(2, ORDER), deleted="2026-11-01T10:00:00Z")
-    town.put("n3", an_entry(3, "ESX"))
-    return town
+    world = HistoryWorld(clock)
+    await world.start()
+    world.put("n1", an_entry(1), an_entry(4, ORDER, reason="new kernel"))
+    world.put("n2", an_entry(2, requested_by="kubectl"), an_entry(2, ORDER), deleted="2026-11-01T10:00:00Z")
+    world.put("n3", an_entry(3, "ESX"))
+    return world
 
 
 def titles(entries: Sequence[object]) -> list[str]:
     return [f"{item.node} {item.object}" for item in entries]  # type: ignore[attr-defined]
 
 
-async def test_the_newest_come_first_and_deleted_nodes_are_among_them(clock: Clock) -> None:
-    town = await a_fleet(clock)
-    found = await town.history.newest(HistoryQuery())
+async def test_entries_are_newest_first_and_include_deleted_nodes(clock: Clock) -> None:
+    world = await a_fleet(clock)
+    found = await world.history.newest(HistoryQuery())
     assert titles(found.entries) == [f"n1 {ORDER}", "n3 ESX", f"n2 {ORDER}", f"n2 {OS}", f"n1 {OS}"]
     assert found.total == 5
     gone = found.entries[2]
@@ -81,9 +81,9 @@ async def test_the_newest_come_first_and_deleted_nodes_are_among_them(clock: Clo
     assert not found.entries[0].is_deleted
 
 
-async def test_of_many_the_newest_are_told_and_how_many_there_are(clock: Clock) -> None:
-    town = await a_fleet(clock)
-    found = await town.history.newest(HistoryQuery(limit=2))
+async def test_limit_keeps_the_newest_entries_and_reports_the_total(clock: Clock) -> None:
+    world = await a_fleet(clock)
+    found = await world.history.newest(HistoryQuery(limit=2))
     assert (titles(found.entries), found.total) == ([f"n1 {ORDER}", "n3 ESX"], 5)
 
 
@@ -100,53 +100,55 @@ async def test_of_many_the_newest_are_told_and_how_many_there_are(clock: Clock) 
     ],
     ids=["time", "nodes", "kinds", "one", "no prefix", "words", "who"],
 )
-async def test_what_is_asked_for_is_told(clock: Clock, query: HistoryQuery, expected: list[str]) -> None:
-    town = await a_fleet(clock)
-    assert titles((await town.history.newest(query)).entries) == expected
-    rows = list(csv.DictReader(io.StringIO(await text(town, query), newline="")))
+async def test_query_selects_entries(clock: Clock, query: HistoryQuery, expected: list[str]) -> None:
+    world = await a_fleet(clock)
+    assert titles((await world.history.newest(query)).entries) == expected
+    rows = list(csv.DictReader(io.StringIO(await text(world, query), newline="")))
     assert sorted(f"{row['node']} {row['object']}" for row in rows) == sorted(expected)
 
 
-async def test_the_file_has_what_the_command_line_has(clock: Clock) -> None:
-    town = HistoryWorld(clock)
-    await town.start()
+async def test_csv_has_the_columns_of_the_command_line(clock: Clock) -> None:
+    world = HistoryWorld(clock)
+    await world.start()
     drain = DrainFacts(seconds=1.5, pods=2)
-    town.put("n1", Entry(time=at(1), object=OS, result="Drained", reason="=cmd()", drain=drain))
-    (row,) = csv.DictReader(io.StringIO(await text(town, HistoryQuery()), newline=""))
+    world.put("n1", Entry(time=at(1), object=OS, result="Drained", reason="=cmd()", drain=drain))
+    (row,) = csv.DictReader(io.StringIO(await text(world, HistoryQuery()), newline=""))
     assert (row["reason"], row["drainSeconds"], row["result"]) == ("'=cmd()", "1.5", "Drained")
 
 
-async def test_many_records_are_read_by_pages_and_sent_in_pieces(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_records_are_listed_in_pages_and_streamed_in_chunks(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(fleet_history, "_PIECE", 500)
-    town = HistoryWorld(clock)
-    await town.start()
+    world = HistoryWorld(clock)
+    await world.start()
     for number in range(120):
-        town.put(f"n{number:03}", an_entry(1, reason="x" * 200), deleted="2026-11-01T10:00:00Z")
-    pieces = [item async for item in town.history.csv(HistoryQuery())]
+        world.put(f"n{number:03}", an_entry(1, reason="x" * 200), deleted="2026-11-01T10:00:00Z")
+    pieces = [item async for item in world.history.csv(HistoryQuery())]
     assert len(pieces) > 10
     assert b"".join(pieces).count(b"\r\n") == 121
-    assert sum(item.count for item in town.client.request_metrics.all()) == 3
+    assert sum(item.count for item in world.client.request_metrics.all()) == 3
 
 
-async def test_few_may_read_all_of_it_at_once(clock: Clock) -> None:
-    town = await a_fleet(clock)
-    reading = [town.history.csv(HistoryQuery()) for _ in range(3)]
-    town.put("n9", *(an_entry(number, reason="x" * 400) for number in range(60)), deleted="2026-11-01T10:00:00Z")
+async def test_concurrent_full_reads_are_limited(clock: Clock) -> None:
+    world = await a_fleet(clock)
+    reading = [world.history.csv(HistoryQuery()) for _ in range(3)]
+    world.put("n9", *(an_entry(number, reason="x" * 400) for number in range(60)), deleted="2026-11-01T10:00:00Z")
     for reader in reading:
         await anext(reader)
     with pytest.raises(HttpError) as refused:
-        await town.history.newest(HistoryQuery())
+        await world.history.newest(HistoryQuery())
     assert refused.value.retry_after
     for reader in reading:
         await reader.aclose()
-    assert (await town.history.newest(HistoryQuery())).total
+    assert (await world.history.newest(HistoryQuery())).total
 
 
-async def test_that_there_is_no_history_is_told_with_what_to_type(clock: Clock) -> None:
-    town = HistoryWorld(clock)
+async def test_missing_record_definition_is_reported_with_a_remedy(clock: Clock) -> None:
+    world = HistoryWorld(clock)
     with pytest.raises(HttpError, match="MaintenanceRecord is not installed; `haulout manifests --crds-only"):
-        await town.history.newest(HistoryQuery())
+        await world.history.newest(HistoryQuery())
 
 
-async def text(town: HistoryWorld, query: HistoryQuery) -> str:
-    return b"".join([piece async for piece in town.history.csv(query)]).decode()
+async def text(world: HistoryWorld, query: HistoryQuery) -> str:
+    return b"".join([piece async for piece in world.history.csv(query)]).decode()

@@ -1,4 +1,4 @@
-"""What took, takes and will take a while: by the history of a node, and by what is known of it now."""
+"""Past, running and planned spans of a node, from its history and its current state."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -41,7 +41,7 @@ def _hour(instant: datetime | None) -> float | None:
 REQUIRED, MAINTENANCE, FINE = "maintenance-required", "in-maintenance", "operational"
 
 
-def test_a_profile_is_in_each_state_from_the_entry_that_led_there_until_the_next() -> None:
+def test_profile_has_one_span_per_state() -> None:
     entries = [a_change(1, FINE, REQUIRED), a_change(2, REQUIRED, MAINTENANCE), a_change(5, MAINTENANCE, FINE)]
     assert span_rows(entries, profiles=[ProfileStatus("os", FINE, at(5))]) == [
         ("profile", "os", REQUIRED, 1, 2),
@@ -49,17 +49,17 @@ def test_a_profile_is_in_each_state_from_the_entry_that_led_there_until_the_next
     ]
 
 
-def test_what_runs_has_no_end() -> None:
+def test_current_state_has_no_end() -> None:
     entries = [a_change(1, FINE, REQUIRED)]
     assert span_rows(entries, profiles=[ProfileStatus("os", REQUIRED, at(1))]) == [("profile", "os", REQUIRED, 1, None)]
 
 
-def test_the_first_entry_that_is_left_tells_where_it_began() -> None:
+def test_first_remaining_entry_gives_the_start_of_the_span() -> None:
     entries = [a_change(5, MAINTENANCE, FINE, since=at(2))]
     assert span_rows(entries) == [("profile", "os", MAINTENANCE, 2, 5)]
 
 
-def test_what_holds_a_node_without_an_object_goes_on_until_its_history_says_that_it_ended() -> None:
+def test_cordon_owner_without_an_object_lasts_until_its_end_entry() -> None:
     entries = [
         a_change(1, "", "Running", what="ESX"),
         a_change(2, "Running", "Ended", what="ESX"),
@@ -73,12 +73,12 @@ def test_what_holds_a_node_without_an_object_goes_on_until_its_history_says_that
     ]
 
 
-def test_without_a_history_the_node_itself_tells_what_runs() -> None:
+def test_current_state_of_the_node_is_used_without_a_history() -> None:
     assert span_rows(profiles=[ProfileStatus("os", MAINTENANCE, at(3))]) == [("profile", "os", MAINTENANCE, 3, None)]
     assert span_rows(profiles=[ProfileStatus("os", FINE, at(3))]) == []
 
 
-def test_a_history_that_lags_behind_is_completed_by_the_node() -> None:
+def test_current_state_of_the_node_completes_a_stale_history() -> None:
     entries = [a_change(1, FINE, REQUIRED)]
     assert span_rows(entries, profiles=[ProfileStatus("os", MAINTENANCE, at(4))]) == [
         ("profile", "os", REQUIRED, 1, 4),
@@ -87,7 +87,7 @@ def test_a_history_that_lags_behind_is_completed_by_the_node() -> None:
     assert span_rows(entries, profiles=[ProfileStatus("os", FINE, at(4))]) == [("profile", "os", REQUIRED, 1, 4)]
 
 
-def test_profiles_are_told_apart() -> None:
+def test_profiles_have_separate_spans() -> None:
     entries = [
         a_change(1, FINE, REQUIRED),
         a_change(2, FINE, REQUIRED, what="profile/firmware"),
@@ -100,7 +100,7 @@ def test_profiles_are_told_apart() -> None:
     ]
 
 
-def test_a_profile_that_left_the_node_is_not_told_as_running() -> None:
+def test_removed_profile_is_not_shown_as_running() -> None:
     assert span_rows([a_change(1, FINE, REQUIRED)]) == [("profile", "os", REQUIRED, 1, 1)]
 
 
@@ -114,7 +114,7 @@ def an_order(**more: Any) -> NodeMaintenance:
     )
 
 
-def test_an_order_is_one_span_from_its_making_to_its_end() -> None:
+def test_nodemaintenance_is_one_span_from_creation_to_end() -> None:
     entries = [
         a_change(1, "", "Running", what=ORDER, reason="new disk"),
         a_change(2, "Running", "Succeeded", what=ORDER),
@@ -123,13 +123,13 @@ def test_an_order_is_one_span_from_its_making_to_its_end() -> None:
     assert span_rows(entries) == [("maintenance", "patch-n1", "Succeeded", 1, 6)]
 
 
-def test_an_order_that_is_there_has_no_end() -> None:
+def test_existing_nodemaintenance_has_no_end() -> None:
     entries = [a_change(1, "", "Running", what=ORDER)]
     assert span_rows(entries, orders=[an_order()]) == [("maintenance", "patch-n1", "Running", 1, None)]
     assert span_rows(orders=[an_order()]) == [("maintenance", "patch-n1", "Running", 1, None)]
 
 
-def test_an_order_of_a_name_that_was_used_before_is_another_one() -> None:
+def test_reused_nodemaintenance_name_is_a_separate_span() -> None:
     entries = [
         a_change(-9, "", "Running", what=ORDER),
         a_change(-8, "Running", "Ended", what=ORDER),
@@ -141,14 +141,14 @@ def test_an_order_of_a_name_that_was_used_before_is_another_one() -> None:
     ]
 
 
-def test_an_order_that_is_going_and_whose_end_is_written_down_is_told_once() -> None:
+def test_deleting_nodemaintenance_with_a_recorded_end_is_one_span() -> None:
     entries = [a_change(1, "", "Running", what=ORDER), a_change(3, "Running", "Ended", what=ORDER)]
     assert span_rows(entries, orders=[an_order(deletion_timestamp=at(3))]) == [
         ("maintenance", "patch-n1", "Running", 1, 3)
     ]
 
 
-def test_an_order_whose_end_is_in_the_record_has_ended_whatever_clocks_say() -> None:
+def test_recorded_end_wins_over_the_times_of_a_clock_that_was_set_back() -> None:
     order = an_order(uid="u1")
     entries = [
         a_change(5, "", "Running", what="NodeMaintenance/patch-n1", instance="u1"),
@@ -159,7 +159,7 @@ def test_an_order_whose_end_is_in_the_record_has_ended_whatever_clocks_say() -> 
     assert "the clock was set back" in span.message
 
 
-def test_the_end_of_another_order_of_this_name_does_not_end_it() -> None:
+def test_end_of_another_instance_does_not_end_the_span() -> None:
     entries = [
         a_change(5, "", "Running", what="NodeMaintenance/patch-n1", instance="u0"),
         a_change(30, "Running", "Ended", what="NodeMaintenance/patch-n1", instance="u0"),
@@ -168,14 +168,14 @@ def test_the_end_of_another_order_of_this_name_does_not_end_it() -> None:
     assert [item[-1] for item in span_rows(entries, orders=[an_order(uid="u1")])] == [None, 30]
 
 
-def test_a_state_that_a_clock_cut_short_is_shown_without_a_length() -> None:
+def test_state_shortened_by_a_clock_change_has_no_length() -> None:
     entries = [a_change(5, FINE, MAINTENANCE), a_change(3, MAINTENANCE, FINE)]
     (span,) = all_spans(entries, CurrentState(profiles=[ProfileStatus("os", FINE, at(3))]), at=NOW)
     assert (span.start, span.end) == (at(3), at(3))
     assert "the clock was set back" in span.message
 
 
-def test_a_drain_is_told_with_what_it_took_and_what_stood_in_its_way() -> None:
+def test_drain_span_has_duration_and_longest_blocker() -> None:
     facts = DrainFacts(seconds=1800, pods=12, blocked_by="PodDisruptionBudget shop/cart", blocked_seconds=600)
     drained = Entry(time=at(3), object="profile/os", result="Drained", drain=facts)
     (span,) = all_spans([drained], CurrentState(), at=NOW)
@@ -184,7 +184,7 @@ def test_a_drain_is_told_with_what_it_took_and_what_stood_in_its_way() -> None:
     assert span.message == "12 pods left in 30m; PodDisruptionBudget shop/cart blocked it for 10m"
 
 
-def test_a_drain_that_runs_says_how_far_it_is() -> None:
+def test_running_drain_span_has_its_progress() -> None:
     drain = DrainSummary(
         owner=ORDER, started=at(11), total=10, removed=4, message="waiting for PodDisruptionBudget shop/cart"
     )
@@ -201,7 +201,7 @@ def a_notice(*, status: MaintenanceNoticeStatus | None = None, **spec: Any) -> M
     )
 
 
-def test_a_notice_is_told_with_the_drain_before_it() -> None:
+def test_notice_has_a_span_for_its_predicted_drain() -> None:
     status = MaintenanceNoticeStatus(phase="Planned", drain_at=at(19), predicted_drain_seconds=1800)
     assert span_rows(notices=[a_notice(status=status)]) == [
         ("drain", "for Reboot: firmware", "planned", 19, 19.5),
@@ -209,7 +209,7 @@ def test_a_notice_is_told_with_the_drain_before_it() -> None:
     ]
 
 
-def test_where_nobody_knows_what_a_drain_takes_it_has_until_the_start() -> None:
+def test_drain_without_a_prediction_lasts_until_the_start() -> None:
     status = MaintenanceNoticeStatus(phase="Planned", drain_at=at(19))
     assert span_rows(notices=[a_notice(status=status)])[0] == ("drain", "for Reboot: firmware", "planned", 19, 20)
 
@@ -230,14 +230,14 @@ def test_where_nobody_knows_what_a_drain_takes_it_has_until_the_start() -> None:
     ],
     ids=["any moment", "no end", "over early", "cancelled before it began", "missed", "odd phase"],
 )
-def test_notices_in_all_phases(
+def test_notice_span_depends_on_the_phase(
     spec: dict[str, Any], status: MaintenanceNoticeStatus, expected: tuple[object, ...]
 ) -> None:
     ((_, _, *rest),) = span_rows(notices=[a_notice(status=status, **spec)])
     assert tuple(rest) == expected
 
 
-def test_a_notice_says_whether_it_is_on_time() -> None:
+def test_notice_span_has_the_on_time_message() -> None:
     not_on_time = StatusCondition(
         type="OnTime", status="False", reason="DrainNotStarted", message="nobody has begun to empty n1"
     )
@@ -249,7 +249,7 @@ def test_a_notice_says_whether_it_is_on_time() -> None:
     assert span.message == "nobody has begun to empty n1"
 
 
-def test_only_what_is_to_be_seen_in_the_range_is_told_in_the_order_of_beginning() -> None:
+def test_spans_are_limited_to_the_range_and_sorted_by_start() -> None:
     def span(start: float, end: float | None) -> Span:
         return Span(kind=SpanKind.DRAIN, title="x", start=at(start), end=None if end is None else at(end))
 
@@ -284,7 +284,7 @@ STATES = st.sampled_from(["", FINE, REQUIRED, MAINTENANCE, "Ended", "Running", "
         ended_at=st.none() | SOME_TIME,
     ),
 )
-def test_whatever_stands_in_a_record_spans_do_not_end_before_they_begin(
+def test_spans_do_not_end_before_they_start_for_any_record(
     entries: list[Entry], current: ProfileStatus | None, status: MaintenanceNoticeStatus
 ) -> None:
     now = CurrentState(profiles=[current] if current else [], notices=[a_notice(status=status)])

@@ -1,4 +1,4 @@
-"""What a timeline is made of: which part of time, which rows first, histories read sparingly, bands behind it all."""
+"""The parts of a timeline: time range, row order, record cache, and windows."""
 
 import asyncio
 import random
@@ -40,7 +40,7 @@ NOW = datetime(2026, 11, 16, 12, tzinfo=UTC)  # a Monday
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
 
 
-# Which part of time
+# The time range
 
 
 @pytest.mark.parametrize(
@@ -53,7 +53,7 @@ HOUR, DAY = timedelta(hours=1), timedelta(days=1)
         (NOW - 30 * DAY, None, (NOW - 30 * DAY, NOW + 7 * DAY)),
     ],
 )
-def test_what_is_not_said_is_around_now(
+def test_time_range_defaults_to_the_days_around_now(
     start: datetime | None, end: datetime | None, expected: tuple[datetime, datetime]
 ) -> None:
     found = resolve_time_range(start, end, now=NOW)
@@ -70,12 +70,12 @@ def test_what_is_not_said_is_around_now(
         (datetime.max.replace(tzinfo=UTC), None),
     ],
 )
-def test_what_cannot_be_meant_is_refused(start: datetime | None, end: datetime | None) -> None:
+def test_invalid_time_range_is_refused(start: datetime | None, end: datetime | None) -> None:
     with pytest.raises(HttpError):
         resolve_time_range(start, end, now=NOW)
 
 
-# Which rows first
+# The order of rows
 
 
 def a_notice(hours: float) -> MaintenanceNotice:
@@ -97,7 +97,7 @@ def a_notice(hours: float) -> MaintenanceNotice:
         ({}, [], None, 3),
     ],
 )
-def test_rows_with_something_to_show_come_first(
+def test_rows_with_something_to_show_are_ranked_first(
     tile: dict[str, Any], notices: Sequence[MaintenanceNotice], since: datetime | None, expected: int
 ) -> None:
     row_tile = NodeSummary(**{"name": "n1", "state": NodeState.IDLE, **tile})
@@ -105,7 +105,7 @@ def test_rows_with_something_to_show_come_first(
     assert rank(row_tile, notices, summary, TimeRange(NOW - DAY, NOW + 7 * DAY), now=NOW) == expected
 
 
-def test_what_goes_on_now_matters_only_where_now_is_shown() -> None:
+def test_current_state_affects_the_rank_only_when_now_is_in_range() -> None:
     tile = NodeSummary(name="n1", state=NodeState.DRAINING)
     assert rank(tile, [], None, TimeRange(NOW - 9 * DAY, NOW - 8 * DAY), now=NOW) == 3
 
@@ -140,7 +140,7 @@ def request_count(client: Client) -> int:
     return sum(call.count for call in client.request_metrics.all())
 
 
-async def test_only_the_histories_are_read_that_are_asked_for(clock: Clock) -> None:
+async def test_only_requested_records_are_read(clock: Clock) -> None:
     _, client = await a_history(clock, *(f"n{number}" for number in range(100)))
     found = await RecordCache(client).entries(["n1", "n7", "nobody"])
     assert sorted(found) == ["n1", "n7"]
@@ -148,14 +148,14 @@ async def test_only_the_histories_are_read_that_are_asked_for(clock: Clock) -> N
     assert request_count(client) == 1 + 2  # all of them without entries, and two
 
 
-async def test_most_histories_are_read_by_pages(clock: Clock) -> None:
+async def test_many_records_are_read_as_pages(clock: Clock) -> None:
     _, client = await a_history(clock, *(f"n{number}" for number in range(100)))
     found = await RecordCache(client).entries([f"n{number}" for number in range(90)])
     assert len(found) == 90
     assert request_count(client) == 1 + 2
 
 
-async def test_what_was_read_is_kept_for_some_seconds(clock: Clock) -> None:
+async def test_records_are_cached_for_the_ttl(clock: Clock) -> None:
     api, client = await a_history(clock, "n1")
     records = RecordCache(client)
     await records.entries(["n1"])
@@ -167,7 +167,7 @@ async def test_what_was_read_is_kept_for_some_seconds(clock: Clock) -> None:
     assert len((await records.entries(["n1"]))["n1"]) == 3
 
 
-async def test_who_asks_at_the_same_time_waits_for_the_same_answer(clock: Clock) -> None:
+async def test_concurrent_requests_share_one_read(clock: Clock) -> None:
     _, client = await a_history(clock, "n1", "n2")
     records = RecordCache(client)
     found = await asyncio.gather(*(records.entries(["n1", "n2"]) for _ in range(9)))
@@ -175,7 +175,7 @@ async def test_who_asks_at_the_same_time_waits_for_the_same_answer(clock: Clock)
     assert request_count(client) == 1 + 2
 
 
-async def test_that_there_is_no_history_is_told_with_what_to_type(clock: Clock) -> None:
+async def test_missing_record_definition_is_reported_with_a_remedy(clock: Clock) -> None:
     client = Client(ApiServer(clock).transport("me"), clock=clock, random=random.Random(1))
     records = RecordCache(client)
     with pytest.raises(HistoryUnavailable, match="MaintenanceRecord is not installed; `haulout manifests --crds-only"):
@@ -186,7 +186,7 @@ async def test_that_there_is_no_history_is_told_with_what_to_type(clock: Clock) 
     assert request_count(client) == before
 
 
-async def test_that_it_may_not_be_read_is_told(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_forbidden_history_is_reported(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     _, client = await a_history(clock, "n1")
     records = RecordCache(client)
     await records.summaries()
@@ -224,11 +224,11 @@ def windows() -> dict[str, Any]:
     return dict(time_windows(loader.load(WINDOWS.encode(), registries(), {}).configuration.profiles))
 
 
-def test_windows_count_that_keep_maintenance_from_beginning_and_once() -> None:
+def test_only_windows_that_prevent_maintenance_are_listed_and_once() -> None:
     assert list(windows()) == ["os: office", "os: never"]
 
 
-def test_events_of_a_calendar_are_blackouts_with_their_names() -> None:
+def test_calendar_events_are_blackouts_with_their_summary() -> None:
     calendar: Calendar = parse(HOLIDAYS.encode(), file="holidays.ics")
 
     def answer(_: ExternalQuery) -> QueryResult:
@@ -243,11 +243,11 @@ def test_events_of_a_calendar_are_blackouts_with_their_names() -> None:
     ("found", "problem"),
     [(None, "x: it has not been read yet"), (QueryResult(NOW, problem="no such file"), "x: no such file")],
 )
-def test_a_calendar_that_is_not_known_is_told(found: QueryResult | None, problem: str) -> None:
+def test_unavailable_calendar_is_reported(found: QueryResult | None, problem: str) -> None:
     assert window_spans("x", windows()["os: never"], start=NOW, end=NOW + DAY, lookup=lambda _: found) == ((), problem)
 
 
-def test_bands_are_bounded_in_number_and_in_time_and_do_not_overlap() -> None:
+def test_bands_are_limited_and_do_not_overlap() -> None:
     spans, _ = window_spans("x", windows()["os: office"], start=NOW, end=NOW + MAX_RANGE, lookup=lambda _: None)
     assert len(spans) == MAX_BANDS
     assert spans[0].start == NOW

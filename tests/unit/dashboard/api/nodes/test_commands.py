@@ -1,4 +1,4 @@
-"""What a person can type to move a node on; all of it comes from a cluster, and may be hostile."""
+"""Commands for the next step of a node; all names come from a cluster and may be hostile."""
 
 import shlex
 from collections.abc import Mapping
@@ -55,7 +55,7 @@ def commands_of(
     return list(commands_for(observation, state=NodeState.BLOCKED, drains=drains, configuration=configuration))
 
 
-def by_checks(
+def commands_for_checks(
     expression: str, passed: Mapping[str, bool], *, state: State = State.OPERATIONAL, target: State = State.REQUIRED
 ) -> list[Command]:
     """Return what lets a profile go on, whose checks say this."""
@@ -102,14 +102,14 @@ def by_checks(
         ),
     ],
 )
-def test_labels_and_annotations_that_a_check_waits_for_can_be_typed(
+def test_commands_set_the_labels_and_annotations_that_checks_need(
     expression: str, passed: dict[str, bool], commands: list[str]
 ) -> None:
-    assert [command.command for command in by_checks(expression, passed)] == commands
+    assert [command.command for command in commands_for_checks(expression, passed)] == commands
 
 
-def test_what_can_be_approved_on_the_dashboard_says_so() -> None:
-    [only_command] = by_checks("approved", {"approved": False})
+def test_command_for_one_check_has_an_approve_action() -> None:
+    [only_command] = commands_for_checks("approved", {"approved": False})
     assert only_command.action is not None
     assert (
         only_command.action.action,
@@ -124,19 +124,19 @@ def test_what_can_be_approved_on_the_dashboard_says_so() -> None:
     )
     assert only_command.title == "Let profile os change to maintenance-required"
     assert only_command.reason == "it changes to maintenance-required when approved passed"
-    [two] = by_checks("wanted && approved", {"wanted": False, "approved": False})
+    [two] = commands_for_checks("wanted && approved", {"wanted": False, "approved": False})
     assert two.action is None
 
 
-def test_an_approval_that_other_checks_hold_back_does_not_promise_a_transition() -> None:
+def test_approval_with_other_failing_checks_does_not_promise_a_transition() -> None:
     checks = {"approved": False, "late": False}
-    [only_command] = by_checks("approved && late", checks, state=State.REQUIRED, target=State.IN_MAINTENANCE)
+    [only_command] = commands_for_checks("approved && late", checks, state=State.REQUIRED, target=State.IN_MAINTENANCE)
     assert only_command.title == "Approve for profile os"
     assert only_command.reason == "it changes to in-maintenance when approved passed and late passed"
 
 
 @pytest.mark.parametrize("kind", list(BlockerKind))
-def test_no_name_gets_out_of_its_quotes(kind: BlockerKind) -> None:
+def test_hostile_names_are_quoted_in_commands(kind: BlockerKind) -> None:
     blocker = Blocker(kind=kind, pod=f"shop/{EVIL}", object=f"PodDisruptionBudget shop/{EVIL}", workload=EVIL)
     order = msgspec.convert({"metadata": {"name": EVIL}, "spec": {"nodeName": "n1"}}, NodeMaintenance)
     notice = msgspec.convert({"metadata": {"name": EVIL}, "spec": {"nodeName": "n1"}}, MaintenanceNotice)
@@ -146,7 +146,7 @@ def test_no_name_gets_out_of_its_quotes(kind: BlockerKind) -> None:
         assert EVIL in shlex.split(command.command) or EVIL not in command.command
 
 
-def test_each_is_told_once_and_not_too_many() -> None:
+def test_commands_are_unique_and_limited() -> None:
     blockers = tuple(Blocker(kind=BlockerKind.POLICY, pod=f"shop/p{number}") for number in (*range(30), *range(30)))
     commands = [item.command for item in commands_of(observed(), DrainSummary(owner="x", blockers=blockers))]
     assert (len(commands), len(set(commands))) == (12, 12)
@@ -164,24 +164,24 @@ def test_each_is_told_once_and_not_too_many() -> None:
         ({"data_problem": "odd"}, "kubectl annotate node n1 cloud.sap/maintenance-data-"),
     ],
 )
-def test_what_was_left_on_a_node_can_be_cleared_away(known: dict[str, Any], command: str) -> None:
+def test_leftovers_on_a_node_have_a_cleanup_command(known: dict[str, Any], command: str) -> None:
     assert [item.command for item in commands_of(observed(**known))] == [command]
 
 
-def test_an_idle_node_can_be_taken_out_of_service() -> None:
+def test_idle_node_has_a_command_that_creates_a_nodemaintenance() -> None:
     only_command, _hold = commands_for(observed(), state=NodeState.IDLE, drains=(), configuration=None)
     text = shlex.split(only_command.command)
     assert (text[0], text[2:]) == ("echo", ["|", "kubectl", "apply", "-f", "-"])
     assert msgspec.json.decode(text[1])["spec"]["nodeName"] == "n1"
 
 
-def test_what_a_cloud_announced_cannot_be_called_off_here() -> None:
+def test_cloud_notice_has_no_cancel_command() -> None:
     spec = {"nodeName": "n1", "source": "oci"}
     notice = msgspec.convert({"metadata": {"name": "x"}, "spec": spec}, MaintenanceNotice)
     assert commands_of(observed(notices=(notice,))) == []
 
 
-def test_a_node_that_is_held_can_be_released_and_one_that_is_not_can_be_held() -> None:
+def test_held_node_can_be_released_and_other_nodes_can_be_held() -> None:
     metadata = {"name": "n1", "annotations": {"haulout.dev/hold": "by=alice; migration"}}
     held = NodeObservation(node=msgspec.convert({"metadata": metadata}, Node), now=NOW)
     (release,) = [item for item in commands_of(held) if item.action and item.action.action is ActionType.RELEASE]

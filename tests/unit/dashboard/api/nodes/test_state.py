@@ -1,4 +1,4 @@
-"""Which state a node has on the map, and what is said about it: a table."""
+"""The state of a node on the map, and its reason: a table."""
 
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -379,13 +379,13 @@ CASES = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_a_node_stands_where_people_would_say(name: str) -> None:
+def test_node_state_follows_from_the_observation(name: str) -> None:
     case = CASES[name]
     found = assess_node(NodeObservation(node=case.node, now=NOW, **case.observed))
     assert (found.state, case.why in found.why) == (case.state, True), found
 
 
-def test_a_drain_is_looked_at_again_when_it_will_have_been_blocked_for_long() -> None:
+def test_blocked_drain_is_reassessed_when_the_threshold_is_reached() -> None:
     known: dict[str, Any] = {"entries": entry("maintenance-required"), "drains": {"os": drain(blocked_since=JUST)}}
     found = assess_node(NodeObservation(node=a_node(), now=NOW, **known))
     assert found.changes_at == JUST + timedelta(seconds=30)
@@ -393,9 +393,9 @@ def test_a_drain_is_looked_at_again_when_it_will_have_been_blocked_for_long() ->
     assert (later.state, later.since, later.progress) == (NodeState.BLOCKED, JUST, 75)
 
 
-def test_what_is_said_is_one_line_that_is_not_too_long() -> None:
-    problem = "x\n" * 1000
-    assert len(assess_node(NodeObservation(node=a_node(), now=NOW, data_problem=problem)).why) == 300
+def test_node_reason_is_one_line_of_limited_length() -> None:
+    problem_text = "x\n" * 1000
+    assert len(assess_node(NodeObservation(node=a_node(), now=NOW, data_problem=problem_text)).why) == 300
 
 
 @pytest.mark.parametrize(
@@ -406,6 +406,6 @@ def test_what_is_said_is_one_line_that_is_not_too_long() -> None:
         ("until=2026-05-01T12:00:00Z", "", None),
     ],
 )
-def test_a_tile_says_who_holds_the_node_until_that_is_over(value: str, held: str, changes_at: datetime | None) -> None:
-    tile, stand = summarize_node(NodeObservation(node=a_node(annotations={"haulout.dev/hold": value}), now=NOW))
-    assert (tile.state, tile.hold, stand.changes_at) == (NodeState.IDLE, held, changes_at)
+def test_tile_shows_the_hold_until_it_expires(value: str, held: str, changes_at: datetime | None) -> None:
+    tile, assessment = summarize_node(NodeObservation(node=a_node(annotations={"haulout.dev/hold": value}), now=NOW))
+    assert (tile.state, tile.hold, assessment.changes_at) == (NodeState.IDLE, held, changes_at)

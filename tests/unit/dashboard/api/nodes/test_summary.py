@@ -1,4 +1,4 @@
-"""Where nodes are and what they belong with, by the labels that clouds give."""
+"""Zones and pools of nodes, from the labels of clouds."""
 
 import pytest
 
@@ -24,15 +24,15 @@ TYPE = {"node.kubernetes.io/instance-type": "m5.large"}
         ({}, "m5.large"),
     ],
 )
-def test_a_pool_is_known_by_the_label_that_says_most(labels: dict[str, str], pool: str) -> None:
+def test_pool_is_read_from_the_most_specific_label(labels: dict[str, str], pool: str) -> None:
     assert pool_of({**TYPE, **labels}) == pool
 
 
-def test_where_nothing_is_said_there_is_nothing() -> None:
+def test_node_without_labels_has_no_pool_and_no_zone() -> None:
     assert (pool_of({}), zone_of({})) == ("", "")
 
 
-def test_a_zone_is_known_by_its_label_of_today_or_of_before() -> None:
+def test_zone_is_read_from_the_current_or_the_beta_label() -> None:
     old = {"failure-domain.beta.kubernetes.io/zone": "a"}
     assert zone_of(old) == "a"
     assert zone_of({**old, "topology.kubernetes.io/zone": "b"}) == "b"

@@ -1,4 +1,4 @@
-"""Nodes without delicate pods go first."""
+"""The check affinity: nodes without pods that prefer operational nodes pass first."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -23,7 +23,7 @@ def preferring(*expressions: RawObject, weight: int = 1) -> RawObject:
     return {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [term]}}
 
 
-def delicate(name: str, on: str) -> RawObject:
+def a_sensitive_pod(name: str, on: str) -> RawObject:
     return a_pod(name, on=on, affinity=preferring(expression()))
 
 
@@ -40,40 +40,40 @@ def evaluate(
 BOTH_WAIT = {"n1": State.REQUIRED, "n2": State.REQUIRED}
 
 
-@pytest.mark.parametrize("pods", [[], [a_pod("cart-0", on="n1")], [delicate("cart-0", on="n2")]])
-def test_a_node_without_delicate_pods_goes(pods: list[RawObject]) -> None:
+@pytest.mark.parametrize("pods", [[], [a_pod("cart-0", on="n1")], [a_sensitive_pod("cart-0", on="n2")]])
+def test_node_without_pods_that_prefer_operational_nodes_passes(pods: list[RawObject]) -> None:
     """C19, C23."""
     result = evaluate(pods, BOTH_WAIT)
     assert result.passed
     assert result.info == {"reason": result.reason}
 
 
-def test_a_node_with_delicate_pods_lets_others_go_first() -> None:
+def test_node_with_pods_that_prefer_operational_nodes_waits_for_others() -> None:
     """C20."""
-    result = evaluate([delicate("cart-0", on="n1")], BOTH_WAIT)
+    result = evaluate([a_sensitive_pod("cart-0", on="n1")], BOTH_WAIT)
     assert result.passed is False
     assert result.reason == "node n1 has pods that prefer operational nodes, and waits for n2 which has none"
 
 
-def test_if_all_have_delicate_pods_all_may_go() -> None:
+def test_all_pass_if_all_have_pods_that_prefer_operational_nodes() -> None:
     """C21."""
-    assert evaluate([delicate("cart-0", on="n1"), delicate("cart-1", on="n2")], BOTH_WAIT).passed
+    assert evaluate([a_sensitive_pod("cart-0", on="n1"), a_sensitive_pod("cart-1", on="n2")], BOTH_WAIT).passed
 
 
-def test_nodes_that_wait_for_another_profile_do_not_count() -> None:
+def test_nodes_waiting_for_another_profile_do_not_count() -> None:
     """C24."""
-    assert evaluate([delicate("cart-0", on="n1")], BOTH_WAIT, profile="other").passed
+    assert evaluate([a_sensitive_pod("cart-0", on="n1")], BOTH_WAIT, profile="other").passed
 
 
 @pytest.mark.parametrize(("least", "passed"), [(0, False), (1, True), (2, False)])
-def test_enough_operational_nodes_let_all_go(least: int, *, passed: bool) -> None:
+def test_enough_operational_nodes_let_all_pass(least: int, *, passed: bool) -> None:
     """C25."""
     states = {**BOTH_WAIT, "n3": State.OPERATIONAL}
-    assert evaluate([delicate("cart-0", on="n1")], states, least=least).passed is passed
+    assert evaluate([a_sensitive_pod("cart-0", on="n1")], states, least=least).passed is passed
 
 
 @pytest.mark.parametrize("state", [State.OPERATIONAL, State.IN_MAINTENANCE])
-def test_in_other_states_it_makes_no_sense(state: State) -> None:
+def test_affinity_is_an_error_outside_of_maintenance_required(state: State) -> None:
     """C22."""
     result = Affinity().evaluate(FakeClusterView(a_node("n1")).plugin_context(state=state))
     assert result.passed is None
@@ -81,7 +81,7 @@ def test_in_other_states_it_makes_no_sense(state: State) -> None:
     assert list(Affinity().problems_in(state)) == [result.error]
 
 
-def test_where_it_makes_sense_nothing_is_wrong_with_it() -> None:
+def test_affinity_has_no_problem_in_maintenance_required() -> None:
     """I01."""
     assert Affinity().min_operational == 0
     assert not list(Affinity().problems_in(State.REQUIRED))
@@ -111,5 +111,5 @@ def test_where_it_makes_sense_nothing_is_wrong_with_it() -> None:
         ),
     ],
 )
-def test_what_makes_a_pod_delicate(affinity: Any, *, is_delicate: bool) -> None:
+def test_prefers_operational_recognizes_the_preferred_node_affinity(affinity: Any, *, is_delicate: bool) -> None:
     assert prefers_operational(a_pod("cart-0", affinity=affinity)) is is_delicate

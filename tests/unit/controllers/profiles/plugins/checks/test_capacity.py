@@ -1,4 +1,4 @@
-"""Whether the pods of a node would find a place elsewhere."""
+"""The check capacity: whether the pods of a node fit on other nodes."""
 
 from typing import Any
 
@@ -32,14 +32,14 @@ def evaluate(*nodes: RawObject, pods: list[RawObject], **known: Any) -> CheckRes
     return Capacity().evaluate(FakeClusterView(node("n1"), *nodes, pods=pods, **known).plugin_context())
 
 
-def test_what_has_room_elsewhere_may_go() -> None:
+def test_pods_that_fit_on_other_nodes_pass() -> None:
     result = evaluate(node("n2"), pods=[cart(0), cart(1)])
     assert result.passed
     assert result.reason == "2 pods would fit on 1 other node"
     assert result.info == {"pods": 2, "nodes": 1, "homeless": []}
 
 
-def test_what_has_no_room_stays_and_is_named() -> None:
+def test_pods_that_do_not_fit_are_named() -> None:
     result = evaluate(node("n2"), pods=[cart(0), cart(1), cart(2, on="n2")])
     assert result.passed is False
     assert result.reason == (
@@ -48,7 +48,7 @@ def test_what_has_no_room_stays_and_is_named() -> None:
     assert result.info["homeless"] == ["shop/cart-1"]
 
 
-def test_an_empty_node_needs_no_other() -> None:
+def test_empty_node_passes_without_other_nodes() -> None:
     assert evaluate(pods=[]).passed
 
 
@@ -62,11 +62,11 @@ def test_an_empty_node_needs_no_other() -> None:
         a_node("n2").with_status(allocatable={"cpu": "2", "pods": "9"}),
     ],
 )
-def test_nodes_that_do_not_take_pods_are_no_place(other: RawObject) -> None:
+def test_unschedulable_nodes_offer_no_capacity(other: RawObject) -> None:
     assert evaluate(other, pods=[cart(0)]).passed is False
 
 
-def test_a_node_on_its_way_into_maintenance_is_no_place() -> None:
+def test_node_with_a_slot_offers_no_capacity() -> None:
     assert evaluate(node("n2"), pods=[cart(0)], slots=["n2"]).passed is False
 
 
@@ -80,9 +80,9 @@ def test_a_node_on_its_way_into_maintenance_is_no_place() -> None:
         {**cart(0), "metadata": {**cart(0)["metadata"], "deletionTimestamp": "2024-05-01T10:00:00Z"}},
     ],
 )
-def test_pods_that_do_not_move_need_no_place(pod: RawObject) -> None:
+def test_pods_that_are_not_rescheduled_need_no_capacity(pod: RawObject) -> None:
     assert evaluate(pods=[pod]).info["pods"] == 0
 
 
-def test_what_wakes_it() -> None:
+def test_topics_cover_all_changes_that_affect_the_result() -> None:
     assert Capacity().topics("n1") == (topics.pods("n1"), topics.CAPACITY, topics.MAINTENANCE_ROOM)

@@ -1,4 +1,4 @@
-"""Whether a node is behind the newest one."""
+"""The check clusterSemver: whether a node has a lower version than the newest one."""
 
 import pytest
 
@@ -33,14 +33,16 @@ def evaluate(own: str, *others: str) -> CheckResult:
         ("0.1.0", (), False, "0.1.0"),
     ],
 )
-def test_a_node_passes_if_it_is_behind(own: str, others: tuple[str, ...], highest: str, *, passed: bool) -> None:
+def test_node_passes_if_its_version_is_lower_than_the_highest(
+    own: str, others: tuple[str, ...], highest: str, *, passed: bool
+) -> None:
     """C27; values of other nodes that are no versions do not count, and the highest is at least 0.1.0."""
     result = evaluate(own, *others)
     assert result.passed is passed
     assert result.info == {"own": own, "max": highest}
 
 
-def test_a_label_that_is_no_version_is_an_error() -> None:
+def test_label_without_a_semantic_version_is_an_error() -> None:
     """C29."""
     result = evaluate("latest", "1.0.0")
     assert result.passed is None
@@ -48,14 +50,14 @@ def test_a_label_that_is_no_version_is_an_error() -> None:
     assert result.error == f"label {KEY} of node n1: {why}"
 
 
-def test_without_a_label_nothing_is_known() -> None:
+def test_missing_label_is_unknown() -> None:
     """C29, where the check does not pass and says why."""
     result = ClusterSemver(key=KEY).evaluate(FakeClusterView(a_node("n1"), at("n2", "1.0.0")).plugin_context())
     assert (result.passed, result.error) == (None, "")
     assert result.reason == f"node n1 has no label {KEY}, so there is no version to compare"
 
 
-def test_nodes_without_the_profile_can_be_left_out() -> None:
+def test_profile_scoped_ignores_nodes_without_the_profile() -> None:
     """C28: unlabelled nodes never count, not even for the default profile."""
     check = ClusterSemver(key=KEY, profile_scoped=True)
     cluster = FakeClusterView(at("n1", "1.0.0"), at("n2", "2.0.0"), at("n3", "1.5.0", **{PROFILE_LABEL: "a--os"}))

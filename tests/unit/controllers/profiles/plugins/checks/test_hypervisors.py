@@ -1,4 +1,4 @@
-"""What a node's hypervisor says."""
+"""Checks of the Hypervisor of a node."""
 
 from typing import Any
 
@@ -47,7 +47,7 @@ def test_all_fields_must_be_equal(fields: RawObject, *, passed: bool) -> None:
     assert evaluate(check, **STATUS).passed is passed
 
 
-def test_a_field_that_is_left_out_is_false_or_zero() -> None:
+def test_missing_field_counts_as_false_or_zero() -> None:
     assert evaluate(CheckHypervisor(fields={"evicted": False, "numInstances": 0, "traits": []})).passed
 
 
@@ -65,20 +65,20 @@ def test_a_field_that_is_left_out_is_false_or_zero() -> None:
         ({"traits": ["A", 1]}, "found ['A', 1], expected a list of texts"),
     ],
 )
-def test_an_unknown_field_and_a_wrong_type_are_refused(fields: RawObject, problem: str) -> None:
+def test_unknown_field_and_wrong_type_are_refused(fields: RawObject, problem: str) -> None:
     """I07; and if it came so far, it is an error and not a crash."""
     check = CheckHypervisor(fields=fields)
     assert list(check.problems()) == [(next(iter(fields)), problem)]
     assert evaluate(check, **STATUS).error
 
 
-def test_a_status_of_the_wrong_type_is_an_error() -> None:
+def test_status_of_the_wrong_type_is_an_error() -> None:
     result = evaluate(CheckHypervisor(fields={"evicted": True}), evicted="yes")
     assert result.error == "field evicted of hypervisor n1 is 'yes', which cannot be compared with True"
 
 
 @pytest.mark.parametrize("check", [CheckHypervisor(fields={}), HypervisorCondition(condition="Ready", status="True")])
-def test_without_a_hypervisor_nothing_is_known(check: Check) -> None:
+def test_missing_hypervisor_is_unknown(check: Check) -> None:
     """I07, I08, where the check does not pass and says why."""
     result = check.evaluate(FakeClusterView(a_node("n1")).plugin_context())
     assert (result.passed, result.error) == (None, "")
@@ -89,7 +89,7 @@ def test_without_a_hypervisor_nothing_is_known(check: Check) -> None:
 @pytest.mark.parametrize(
     ("kind", "status", "passed"), [("Ready", "True", True), ("Ready", "False", False), ("Evicting", "True", False)]
 )
-def test_a_condition_must_have_the_status(kind: str, status: str, *, passed: bool) -> None:
+def test_hypervisor_condition_must_have_the_status(kind: str, status: str, *, passed: bool) -> None:
     """I08."""
     check = HypervisorCondition(condition=kind, status=status)
     result = evaluate(check, conditions=[{"type": "Ready", "status": "True"}])
@@ -99,10 +99,10 @@ def test_a_condition_must_have_the_status(kind: str, status: str, *, passed: boo
 
 
 @pytest.mark.parametrize("conditions", [None, "garbage", ["garbage"], [{}]])
-def test_conditions_that_make_no_sense_are_no_conditions(conditions: Any) -> None:
+def test_malformed_conditions_are_ignored(conditions: Any) -> None:
     assert evaluate(HypervisorCondition(condition="Ready", status="True"), conditions=conditions).passed is False
 
 
-def test_a_hypervisor_without_a_status() -> None:
+def test_hypervisor_without_a_status_does_not_pass() -> None:
     cluster = FakeClusterView(a_node("n1"), hypervisors=[{"metadata": {"name": "n1"}}])
     assert CheckHypervisor(fields={"evicted": True}).evaluate(cluster.plugin_context()).passed is False

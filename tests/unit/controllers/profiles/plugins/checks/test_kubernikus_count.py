@@ -1,4 +1,4 @@
-"""Whether all nodes that Kubernikus should have made are there."""
+"""The check kubernikusCount: whether all nodes of the node pools exist."""
 
 import json
 
@@ -48,7 +48,7 @@ async def evaluate(external: ScriptedExternalClient, check: KubernikusCount = CH
 
 
 @pytest.mark.parametrize(("sizes", "passed"), [((2, 1), True), ((2,), True), ((2, 2), False), ((), True)])
-async def test_there_must_be_as_many_nodes_as_the_pools_should_have(sizes: tuple[int, ...], *, passed: bool) -> None:
+async def test_node_count_must_reach_the_pool_sizes(sizes: tuple[int, ...], *, passed: bool) -> None:
     external = trusted().reply_with(200, pools(*sizes))
     result = await evaluate(external)
     assert result.passed is passed
@@ -66,7 +66,7 @@ async def test_there_must_be_as_many_nodes_as_the_pools_should_have(sizes: tuple
     assert query[3]["x-auth-token"] == "t0ken"
 
 
-async def test_the_settings_can_come_from_a_secret() -> None:
+async def test_openstack_settings_may_come_from_a_secret() -> None:
     """I10."""
     external = trusted().reply_with(200, pools(3))
     external.files.clear()
@@ -74,7 +74,7 @@ async def test_the_settings_can_come_from_a_secret() -> None:
     assert (await evaluate(external, BY_SECRET)).passed
 
 
-async def test_half_a_secret_is_none() -> None:
+async def test_incomplete_secret_reference_is_ignored() -> None:
     half = KubernikusCount(cluster="shop", cloud_provider_secret=SecretReference(name="conf"))
     assert (await evaluate(trusted().reply_with(200, pools(3)), half)).passed
 
@@ -94,14 +94,14 @@ async def test_half_a_secret_is_none() -> None:
         ),
     ],
 )
-async def test_an_answer_without_pools_is_an_error(status: int, body: str, problem: str) -> None:
+async def test_response_without_pools_is_an_error(status: int, body: str, problem: str) -> None:
     """W25."""
     result = await evaluate(trusted().reply_with(status, body))
     assert result.passed is None
     assert result.error == problem
 
 
-async def test_without_a_token_it_is_an_error_that_shows_no_password() -> None:
+async def test_missing_token_is_an_error_without_the_password() -> None:
     external = an_external_client().reply_with(401, '{"error": {"code": 401, "message": "Disabled user"}}')
     result = await evaluate(external)
     assert result.error == (
@@ -121,12 +121,12 @@ async def test_without_a_token_it_is_an_error_that_shows_no_password() -> None:
         ("password = s3cret\n", "cannot be read, line 1: expected key = value"),
     ],
 )
-async def test_settings_that_make_no_sense_are_told_without_their_content(settings: str, problem: str) -> None:
+async def test_invalid_settings_are_reported_without_their_content(settings: str, problem: str) -> None:
     result = await evaluate(an_external_client(settings))
     assert result.error == f"./provider/cloudprovider.conf {problem}"
 
 
-async def test_settings_that_are_not_there() -> None:
+async def test_missing_settings_are_reported() -> None:
     assert (await evaluate(ScriptedExternalClient())).error == "./provider/cloudprovider.conf: there is no such file"
     empty = ScriptedExternalClient(secrets={"ops/conf": {}})
     assert (await evaluate(empty, BY_SECRET)).error == "Secret ops/conf has no key cloudprovider.conf"
@@ -135,17 +135,17 @@ async def test_settings_that_are_not_there() -> None:
 
 
 @pytest.mark.parametrize("url", ["https://identity.example", "https://identity.example/v3"])
-async def test_the_version_of_keystone_may_be_left_out(url: str) -> None:
+async def test_keystone_version_may_be_omitted(url: str) -> None:
     external = trusted(SETTINGS.replace("https://identity.example/v3/", url)).reply_with(200, pools())
     await evaluate(external)
     assert external.requests[0][1] == "https://identity.example/v3/auth/tokens"
 
 
-def test_a_password_is_not_shown_with_its_settings() -> None:
+def test_repr_of_settings_hides_the_password() -> None:
     assert "s3" not in repr(openstack_config.parse(SETTINGS, source="x"))
     with pytest.raises(ExternalError):
         openstack_config.parse("", source="x")
 
 
-def test_a_new_node_wakes_it() -> None:
+def test_topic_is_the_node_count() -> None:
     assert CHECK.topics("n1") == (topics.NODE_COUNT,)

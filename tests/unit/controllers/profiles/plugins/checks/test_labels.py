@@ -20,7 +20,7 @@ from support.fakes.cluster_view import FakeClusterView
         *(("other", "", False), ("empty", "", True), ("empty", "yes", False)),
     ],
 )
-def test_a_label_or_annotation_matches_by_presence_or_by_value(key: str, value: str, *, passed: bool) -> None:
+def test_label_or_annotation_matches_by_presence_or_value(key: str, value: str, *, passed: bool) -> None:
     """I02, I11."""
     marks = {"mark": "yes", "empty": ""}
     labelled = FakeClusterView(a_node("n1", labels=marks)).plugin_context()
@@ -32,13 +32,13 @@ def test_a_label_or_annotation_matches_by_presence_or_by_value(key: str, value: 
 
 
 @pytest.mark.parametrize("check", [HasLabel(key="mark"), HasAnnotation(key="mark")])
-def test_what_is_absent_is_told_as_reason_and_another_value_is_not(check: Check) -> None:
+def test_missing_label_or_annotation_is_reported_as_reason(check: Check) -> None:
     absent = check.evaluate(FakeClusterView(a_node("n1")).plugin_context())
     assert absent.reason.startswith("node n1 has no ")
     assert absent.info == {"reason": absent.reason}
 
 
-def test_another_value_is_told_to_people() -> None:
+def test_different_value_is_reported_as_reason_but_not_as_info() -> None:
     result = HasLabel(key="mark", value="yes").evaluate(
         FakeClusterView(a_node("n1", labels={"mark": "no"})).plugin_context()
     )
@@ -58,7 +58,7 @@ def test_any_node_with_the_label_is_enough(key: str, value: str, *, passed: bool
     assert check.topics("n1") == (topics.label(key),)
 
 
-def test_the_node_itself_is_one_of_any() -> None:
+def test_node_itself_counts_for_any_label() -> None:
     assert AnyLabel(key="mark").evaluate(FakeClusterView(a_node("n1", labels={"mark": ""})).plugin_context()).passed
 
 
@@ -66,7 +66,7 @@ def test_the_node_itself_is_one_of_any() -> None:
     ("kind", "status", "passed"),
     [("Ready", "True", True), ("Ready", "Unknown", False), ("Ready", "true", False), ("DiskPressure", "False", False)],
 )
-def test_a_condition_must_be_there_with_the_very_status(kind: str, status: str, *, passed: bool) -> None:
+def test_condition_must_exist_with_the_exact_status(kind: str, status: str, *, passed: bool) -> None:
     """I04."""
     result = Condition(condition=kind, status=status).evaluate(FakeClusterView(a_node("n1").ready()).plugin_context())
     assert result.passed is passed
@@ -74,13 +74,13 @@ def test_a_condition_must_be_there_with_the_very_status(kind: str, status: str, 
     assert result.info == expected
 
 
-def test_the_first_condition_of_a_type_counts() -> None:
+def test_first_condition_of_a_type_counts() -> None:
     both = [{"type": "Ready", "status": "False"}, {"type": "Ready", "status": "True"}]
     cluster = FakeClusterView(a_node("n1").with_status(conditions=both))
     assert Condition(condition="Ready", status="False").evaluate(cluster.plugin_context()).passed
 
 
-def test_a_status_that_yaml_has_changed_is_pointed_out() -> None:
+def test_status_changed_by_yaml_is_a_warning() -> None:
     assert list(Condition(condition="Ready", status="true").warnings()) == [
         ("status", "found true, which no condition ever is; expected 'True', in quotes")
     ]
@@ -88,7 +88,7 @@ def test_a_status_that_yaml_has_changed_is_pointed_out() -> None:
 
 
 @pytest.mark.parametrize(("count", "passed"), [(1, True), (3, False)])
-def test_nodes_are_counted(count: int, *, passed: bool) -> None:
+def test_node_count_requires_the_minimum(count: int, *, passed: bool) -> None:
     """C26, I14."""
     context = FakeClusterView(a_node("n1")).plugin_context()
     result = NodeCount(count=count).evaluate(context)

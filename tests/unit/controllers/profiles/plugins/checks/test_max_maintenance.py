@@ -1,4 +1,4 @@
-"""How many nodes may be in maintenance."""
+"""The check maxMaintenance: the maximum of nodes in maintenance."""
 
 from datetime import timedelta
 from typing import Any
@@ -28,7 +28,7 @@ def evaluate(check: MaxMaintenance, *nodes: RawObject, own: dict[str, str] | Non
     return check.evaluate(FakeClusterView(a_node("n1", labels=own), *nodes, **known).plugin_context())
 
 
-def test_below_the_limit_it_passes_and_at_it_not() -> None:
+def test_check_passes_below_the_limit_only() -> None:
     """C10, I13."""
     assert evaluate(MaxMaintenance(max=1)).passed
     assert evaluate(MaxMaintenance(max=2), down("n2")).passed
@@ -43,12 +43,12 @@ def test_other_states_do_not_count() -> None:
     assert evaluate(MaxMaintenance(max=1), a_node("n2", labels={"cloud.sap/maintenance-state": State.REQUIRED})).passed
 
 
-def test_the_node_itself_counts_if_it_is_in_maintenance() -> None:
+def test_node_itself_counts_if_it_is_in_maintenance() -> None:
     assert MaxMaintenance(max=1).evaluate(FakeClusterView(down("n1")).plugin_context()).passed is False
 
 
-def test_only_nodes_whose_label_names_the_profile_count() -> None:
-    """I13: whichever profile has brought them there; one without a label never counts."""
+def test_only_nodes_with_the_profile_label_count() -> None:
+    """I13: nodes count whatever profile is in maintenance; a node without the label never counts."""
     check = MaxMaintenance(max=1, profile="os")
     assert evaluate(check, down("n2"), down("n3", **{PROFILE_LABEL: "other"})).passed
     assert evaluate(check, down("n2", **{PROFILE_LABEL: "other--os"})).passed is False
@@ -72,7 +72,7 @@ def test_only_nodes_of_the_same_group_count(check: MaxMaintenance) -> None:
     assert evaluate(check, down("n2", **{ZONE: "b"}), own={ZONE: ""}).passed is False
 
 
-def test_the_scope_names_the_labels_that_were_compared() -> None:
+def test_scope_names_the_compared_labels() -> None:
     check = MaxMaintenance(max=1, group_by=("rack", ZONE, "none"))
     assert evaluate(check, own={ZONE: "a", "rack": "7"}).info["scope"] == f"rack=7,{ZONE}=a"
 
@@ -81,7 +81,7 @@ def test_the_scope_names_the_labels_that_were_compared() -> None:
     ("age", "passed"), [(MINUTE, False), (HOUR - timedelta(microseconds=1), False), (HOUR, True), (2 * HOUR, True)]
 )
 @pytest.mark.parametrize("profile", ["", "os"])
-def test_nodes_that_are_there_for_long_can_be_skipped(age: timedelta, profile: str, *, passed: bool) -> None:
+def test_skip_after_ignores_nodes_in_maintenance_for_long(age: timedelta, profile: str, *, passed: bool) -> None:
     """I13."""
     check = MaxMaintenance(max=1, profile=profile, skip_after=HOUR)
     entries = {"n2": {"os": a_profile_entry(IN, since=NOW - age), "old": a_profile_entry(IN, since=NOW - 50 * HOUR)}}
@@ -90,8 +90,8 @@ def test_nodes_that_are_there_for_long_can_be_skipped(age: timedelta, profile: s
     assert result.requeue_at == (None if passed else NOW - age + HOUR)
 
 
-def test_a_node_whose_age_is_not_known() -> None:
-    """W24: with a profile that has no entry the others' count; without any entry it is as old as can be."""
+def test_node_with_unknown_age_is_skipped_only_without_other_entries() -> None:
+    """W24: without an entry of the profile, other entries count; without any entry the node is skipped."""
     check = MaxMaintenance(max=1, profile="os", skip_after=HOUR)
     node = down("n2", **{PROFILE_LABEL: "os"})
     assert evaluate(check, node).passed
@@ -104,12 +104,12 @@ def test_a_node_whose_age_is_not_known() -> None:
     ("share", "nodes", "limit"),
     [("20%", 10, 2), ("20%", 14, 2), ("20%", 15, 3), ("20%", 3, 1), ("1%", 99, 1), ("100%", 7, 7), ("33 %", 6, 1)],
 )
-def test_a_share_is_rounded_down_and_at_least_one(share: str, nodes: int, limit: int) -> None:
+def test_percentage_is_rounded_down_and_at_least_one(share: str, nodes: int, limit: int) -> None:
     cluster = FakeClusterView(*(a_node(f"n{number}") for number in range(1, nodes + 1)))
     assert MaxMaintenance(max=share).evaluate(cluster.plugin_context()).info["max"] == limit
 
 
-def test_a_share_is_of_the_nodes_in_scope() -> None:
+def test_percentage_refers_to_the_nodes_in_scope() -> None:
     zones = {f"n{number}": "a" if number <= 10 else "b" for number in range(1, 31)}
     cluster = FakeClusterView(*(a_node(name, labels={ZONE: zone}) for name, zone in zones.items()))
     check = MaxMaintenance(max="20%", group_by=(ZONE,), limits={f"{ZONE}=b": "50%"})
@@ -117,13 +117,13 @@ def test_a_share_is_of_the_nodes_in_scope() -> None:
     assert check.evaluate(cluster.plugin_context("n11")).info["max"] == 10
 
 
-def test_some_groups_can_have_another_limit() -> None:
+def test_limits_override_the_maximum_of_a_group() -> None:
     check = MaxMaintenance(max=5, group_by=(ZONE,), limits={f"{ZONE}=a": "1"})
     assert evaluate(check, down("n2", **{ZONE: "a"}), own={ZONE: "a"}).info["max"] == 1
     assert evaluate(check, own={ZONE: "b"}).info["max"] == 5
 
 
-def test_what_makes_no_sense_is_told() -> None:
+def test_invalid_options_are_reported() -> None:
     check = MaxMaintenance(max="0%", group_by=(ZONE,), limits={"rack=1": "1", ZONE: "2", f"{ZONE}=a": "many"})
     assert dict(check.problems()) == {
         "max": "found 0%, expected a number other than 0, or a share from 1% to 100%",
@@ -139,12 +139,12 @@ def test_what_makes_no_sense_is_told() -> None:
 @pytest.mark.parametrize(
     ("written", "limit"), [("5", 5), ("1.9", 1), ("-1", -1), ("007", 7), (" 20 % ", "20%"), ("5%", "5%"), (3, 3)]
 )
-def test_a_limit_is_read_as_a_number_is_elsewhere(written: int | str, limit: int | str) -> None:
+def test_parse_amount_accepts_numbers_and_percentages(written: int | str, limit: int | str) -> None:
     assert parse_amount(written) == limit
 
 
 @pytest.mark.parametrize("written", ["", "0", "0.9", "101%", "0%", "%", "-5%", "five", "1e3", "9" * 20])
-def test_what_is_no_limit_is_refused(written: str) -> None:
+def test_parse_amount_refuses_invalid_limits(written: str) -> None:
     with pytest.raises(ValueError, match=r"^$"):
         parse_amount(written)
 
@@ -166,23 +166,23 @@ def test_equal_scopes_are_equal_whatever_the_limits() -> None:
     assert hash(one) == hash(SlotClaim(limit=1, scope=other.scope))
 
 
-def test_nothing_is_claimed_when_there_is_no_room() -> None:
+def test_nothing_is_claimed_at_the_limit() -> None:
     assert MaxMaintenance(max=1).claims(FakeClusterView(a_node("n1"), down("n2")).plugin_context()) == ()
 
 
-def test_a_node_on_its_way_counts_though_its_label_and_data_do_not_say_so() -> None:
+def test_node_with_a_slot_counts_before_its_label_and_data_are_updated() -> None:
     check = MaxMaintenance(max=1, skip_after=HOUR)
     long_ago = {"n2": {"os": a_profile_entry(State.REQUIRED, since=NOW - 9 * HOUR)}}
     assert evaluate(check, a_node("n2"), slots=["n2"], entries=long_ago).passed is False
 
 
-def test_a_slot_that_the_node_has_already_is_no_reason_to_refuse_it() -> None:
+def test_own_slot_of_the_node_does_not_count() -> None:
     assert evaluate(MaxMaintenance(max=1), slots=["n1"]).passed
 
 
 @given(st.lists(st.tuples(st.sampled_from("ab"), st.booleans()), min_size=1, max_size=12), st.integers(1, 5))
-def test_the_scope_of_a_claim_counts_the_nodes_that_the_check_counts(nodes: list[tuple[str, bool]], limit: int) -> None:
-    """So a ledger that asks the scope decides as the check does."""
+def test_scope_of_a_claim_counts_the_same_nodes_as_the_check(nodes: list[tuple[str, bool]], limit: int) -> None:
+    """So the slot ledger decides like the check."""
     made = [a_node(f"n{number}", labels={ZONE: zone}) for number, (zone, _) in enumerate(nodes, start=1)]
     cluster = FakeClusterView(
         *(in_maintenance(item) if is_down else item for item, (_, is_down) in zip(made, nodes, strict=True))
@@ -199,7 +199,7 @@ def test_the_scope_of_a_claim_counts_the_nodes_that_the_check_counts(nodes: list
     )
 
 
-def test_what_wakes_it() -> None:
+def test_topics_cover_all_changes_that_affect_the_result() -> None:
     assert MaxMaintenance(max=1).topics("n1") == (topics.MAINTENANCE_ROOM,)
     assert MaxMaintenance(max="5%", profile="os", group_by=(ZONE,)).topics("n1") == (
         topics.MAINTENANCE_ROOM,

@@ -1,4 +1,4 @@
-"""What Prometheus says decides."""
+"""The check prometheusInstant."""
 
 import json
 import math
@@ -31,7 +31,7 @@ async def evaluate(external: ScriptedExternalClient, check: PrometheusInstant = 
 
 
 @pytest.mark.parametrize(("value", "passed"), [("2", True), ("3", False)])
-async def test_the_expression_decides(value: str, *, passed: bool) -> None:
+async def test_expression_decides_on_the_sample(value: str, *, passed: bool) -> None:
     """I15."""
     external = ScriptedExternalClient().reply_with(200, vector(value, warnings=["slow"]))
     result = await evaluate(external)
@@ -48,7 +48,7 @@ async def test_the_expression_decides(value: str, *, passed: bool) -> None:
 
 
 @pytest.mark.parametrize("status", [405, 501])
-async def test_where_post_is_not_allowed_get_is_used(status: int) -> None:
+async def test_get_is_used_when_post_is_not_allowed(status: int) -> None:
     external = ScriptedExternalClient().reply_with(status, "no").reply_with(200, vector("1"))
     assert (await evaluate(external)).passed
     assert external.requests[1][:2] == ("GET", "http://prometheus:9090/base/api/v1/query?query=sum%28up%29")
@@ -84,42 +84,42 @@ async def test_where_post_is_not_allowed_get_is_used(status: int) -> None:
         ),
     ],
 )
-async def test_anything_else_is_an_error_that_says_what_it_is(status: int, body: str, problem: str) -> None:
+async def test_unexpected_response_is_an_error_with_its_cause(status: int, body: str, problem: str) -> None:
     """I15."""
     result = await evaluate(ScriptedExternalClient().reply_with(status, body))
     assert result.passed is None
     assert result.error == problem
 
 
-async def test_a_server_that_cannot_be_reached_is_an_error() -> None:
+async def test_unreachable_server_is_an_error() -> None:
     """I15."""
     result = await evaluate(ScriptedExternalClient([ExternalError("prometheus: connection refused")]))
     assert result.error == "prometheus: connection refused"
     assert result.info["query"] == "sum(up)"
 
 
-async def test_no_data_is_no_error_but_does_not_pass() -> None:
+async def test_empty_result_is_unknown_without_an_error() -> None:
     result = await evaluate(ScriptedExternalClient().reply_with(200, vector()))
     assert (result.passed, result.error) == (None, "")
     assert result.reason == f"the query gives no data at {URL}"
 
 
 @pytest.mark.parametrize(("value", "shown"), [("NaN", "NaN"), ("+Inf", "+Inf"), ("-Inf", "-Inf")])
-async def test_what_json_cannot_hold_is_shown_as_text(value: str, shown: str) -> None:
+async def test_value_that_json_cannot_represent_is_shown_as_text(value: str, shown: str) -> None:
     result = await evaluate(ScriptedExternalClient().reply_with(200, vector(value)))
     assert result.info["value"] == shown
     assert result.passed is (value == "-Inf")
     json.dumps(result.info, allow_nan=False)
 
 
-async def test_an_expression_that_makes_no_sense_is_an_error() -> None:
+async def test_invalid_expression_is_an_error() -> None:
     check = PrometheusInstant(url=URL, query="up", expr="value <")
     result = await evaluate(ScriptedExternalClient().reply_with(200, vector("1")), check)
     assert result.error.startswith("expr cannot be evaluated: ")
     assert math.isclose(result.info["value"], 1.0)
 
 
-async def test_a_password_in_the_address_is_not_shown() -> None:
+async def test_password_in_the_url_is_hidden() -> None:
     check = PrometheusInstant(url="https://ops:s3cret@prometheus/x", query="up", expr="value > 0")
     external = ScriptedExternalClient().reply_with(500, "oops")
     result = await evaluate(external, check)
@@ -128,7 +128,7 @@ async def test_a_password_in_the_address_is_not_shown() -> None:
     assert external.requests[0][1].startswith("https://ops:s3cret@prometheus/x/api")
 
 
-async def test_two_nodes_ask_the_same_question_once() -> None:
+async def test_two_nodes_share_one_query() -> None:
     cluster = FakeClusterView(a_node("n1"), a_node("n2"))
     CHECK.evaluate(cluster.plugin_context("n1"))
     CHECK.evaluate(cluster.plugin_context("n2"))
@@ -136,7 +136,7 @@ async def test_two_nodes_ask_the_same_question_once() -> None:
     assert CHECK.evaluate(cluster.plugin_context("n2")).passed
 
 
-def test_what_will_not_work_is_pointed_out_but_loads() -> None:
+def test_invalid_options_are_warnings() -> None:
     doubts = dict(PrometheusInstant(url="prometheus:9090", query="", expr="value <").warnings())
     assert set(doubts) == {"url", "query", "expr"}
     assert not list(PrometheusInstant(url="prometheus:9090").problems())
@@ -144,11 +144,11 @@ def test_what_will_not_work_is_pointed_out_but_loads() -> None:
 
 
 @pytest.mark.parametrize("expr", ["value * 100 >= 200", "value in [2, 3]", "!(value > 5)", "value > 5 ? false : true"])
-async def test_whatever_the_go_controller_calculates_is_calculated(expr: str) -> None:
+async def test_expressions_of_the_go_controller_are_supported(expr: str) -> None:
     check = PrometheusInstant(url=URL, query="sum(up)", expr=expr)
     assert dict(check.warnings()) == {}
     assert (await evaluate(ScriptedExternalClient().reply_with(200, vector("2")), check)).passed is True
 
 
-def test_a_name_that_has_no_value_is_doubted() -> None:
+def test_unknown_name_in_the_expression_is_a_warning() -> None:
     assert "valeu" in dict(PrometheusInstant(url=URL, query="up", expr="valeu > 1").warnings())["expr"]

@@ -1,4 +1,4 @@
-"""Whether a node is well again."""
+"""The check recovered."""
 
 from datetime import datetime, timedelta
 from typing import Any
@@ -45,18 +45,18 @@ def evaluate(of: RawObject, check: Recovered = CHECK, now: datetime = NOW, **kno
 # The node
 
 
-def test_a_node_that_has_been_ready_for_long_enough_has_recovered() -> None:
+def test_node_ready_for_long_enough_has_recovered() -> None:
     result = evaluate(node())
     assert result.passed
     assert result.reason == "node n1 has recovered"
 
 
 @pytest.mark.parametrize("status", ["False", "Unknown"])
-def test_a_node_that_is_not_ready_has_not(status: str) -> None:
+def test_unready_node_has_not_recovered(status: str) -> None:
     assert evaluate(node(status)).reason == "node n1 is not Ready (kubelet says so)"
 
 
-def test_it_passes_at_the_very_instant_it_names() -> None:
+def test_check_passes_exactly_at_its_requeue_time() -> None:
     result = evaluate(node(since=NOW - MINUTE))
     assert result.passed is False
     assert result.reason == "node n1 must stay Ready for 4m0s more, until 2024-05-01 10:04:00 UTC"
@@ -66,7 +66,7 @@ def test_it_passes_at_the_very_instant_it_names() -> None:
     assert evaluate(node(since=NOW - MINUTE), now=result.requeue_at - timedelta(microseconds=1)).passed is False
 
 
-def test_a_node_that_says_nothing_is_not_known_to_have_recovered() -> None:
+def test_node_without_a_ready_condition_is_unknown() -> None:
     assert evaluate(a_node("n1")).passed is None
     assert evaluate(node(since=None)).passed is None
     assert evaluate(node(since=None), Recovered()).passed
@@ -76,7 +76,7 @@ def test_a_node_that_says_nothing_is_not_known_to_have_recovered() -> None:
 
 
 @pytest.mark.parametrize("pods", [[], [agent(ready=False)], [agent(of="other")]])
-def test_each_daemon_set_must_have_a_pod_that_is_ready(pods: list[RawObject]) -> None:
+def test_each_daemon_set_must_have_a_ready_pod(pods: list[RawObject]) -> None:
     result = evaluate(node(), daemon_sets=[agents()], pods=pods)
     assert result.passed is False
     assert result.reason == "no pod is ready on node n1 of DaemonSet ops/agent"
@@ -84,7 +84,7 @@ def test_each_daemon_set_must_have_a_pod_that_is_ready(pods: list[RawObject]) ->
     assert evaluate(node(), Recovered(daemon_sets=False), daemon_sets=[agents()], pods=pods).passed
 
 
-def test_a_pod_that_goes_does_not_count_and_another_one_does() -> None:
+def test_terminating_pod_does_not_count_but_another_one_does() -> None:
     going = agent()
     going = {**going, "metadata": {**going["metadata"], "name": "old", "deletionTimestamp": "2024-05-01T10:00:00Z"}}
     assert evaluate(node(), daemon_sets=[agents()], pods=[going]).passed is False
@@ -99,11 +99,11 @@ def test_a_pod_that_goes_does_not_count_and_another_one_does() -> None:
         agents(affinity=only_on("n2")),
     ],
 )
-def test_a_daemon_set_that_does_not_want_the_node_is_not_missed(daemon_set: RawObject) -> None:
+def test_daemon_set_that_does_not_select_the_node_is_ignored(daemon_set: RawObject) -> None:
     assert evaluate(node(), daemon_sets=[daemon_set]).passed
 
 
-def test_taints_decide_as_for_the_daemon_set_controller() -> None:
+def test_taints_are_considered_like_in_the_daemon_set_controller() -> None:
     assert evaluate(node().tainted("gpu"), daemon_sets=[agents()]).passed
     assert evaluate(node().tainted("gpu"), daemon_sets=[agents(tolerations=[{"operator": "Exists"}])]).passed is False
     assert evaluate(node().cordoned(), daemon_sets=[agents()]).passed is False
@@ -113,7 +113,7 @@ def test_taints_decide_as_for_the_daemon_set_controller() -> None:
     assert evaluate(no_network, daemon_sets=[agents(hostNetwork=True)]).passed is False
 
 
-def test_a_daemon_set_that_is_deleted_is_not_missed() -> None:
+def test_terminating_daemon_set_is_ignored() -> None:
     going = agents()
     going["metadata"]["deletionTimestamp"] = "2024-05-01T10:00:00Z"
     assert evaluate(node(), daemon_sets=[going]).passed
@@ -126,10 +126,10 @@ def test_a_daemon_set_that_is_deleted_is_not_missed() -> None:
     ("wanted", "available", "before", "passed"),
     [(3, 3, 3, True), (3, 2, 3, False), (3, 2, 2, True), (1, 1, 3, True), (0, 0, 3, True), (3, 1, 2, False)],
 )
-def test_evicted_workloads_must_be_as_available_as_they_were(
+def test_evicted_workloads_must_be_as_available_as_before(
     wanted: int, available: int, before: int, *, passed: bool
 ) -> None:
-    """Who was short of pods before is not waited for, nor who was scaled down meanwhile."""
+    """Workloads that were degraded before, or scaled down meanwhile, are not awaited."""
     cart = EvictedWorkload(name="Deployment shop/cart", desired=wanted, available=available, available_before=before)
     check = Recovered(workloads=True)
     result = evaluate(node(), check, evicted={"n1": [cart]})
@@ -140,6 +140,6 @@ def test_evicted_workloads_must_be_as_available_as_they_were(
         assert result.reason == f"evicted from node n1 and not fully available again: {short}"
 
 
-def test_what_wakes_it() -> None:
+def test_topics_cover_all_changes_that_affect_the_result() -> None:
     assert Recovered().topics("n1") == (topics.pods("n1"), topics.DAEMON_SETS)
     assert Recovered(daemon_sets=False, workloads=True).topics("n1") == (topics.pods("n1"), topics.evicted("n1"))

@@ -1,4 +1,4 @@
-"""All checks tell what they are, so that the reference page can be made of them."""
+"""All checks describe themselves for the generated reference page."""
 
 import pytest
 import yaml
@@ -33,7 +33,7 @@ def keys(check: type[Check]) -> set[str]:
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.type)
-def test_a_check_describes_itself(check: type[Check]) -> None:
+def test_check_describes_itself(check: type[Check]) -> None:
     assert check.__doc__
     assert len(check.__doc__.splitlines()[0]) > 40
     assert all(option.description.endswith(".") for option in options_of(check))
@@ -43,7 +43,7 @@ def test_a_check_describes_itself(check: type[Check]) -> None:
     assert {option.key for option in options_of(check) if option.required} <= set(example)
 
 
-def test_the_names_are_those_that_configurations_use() -> None:
+def test_option_keys_are_stable() -> None:
     assert {check.type: keys(check) for check in CHECKS} == {
         "affinity": {"minOperational"},
         "anyLabel": {"key", "value"},

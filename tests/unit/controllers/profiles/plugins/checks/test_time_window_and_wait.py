@@ -80,13 +80,13 @@ OFFICE = TimeWindow(weekdays=("monday", "tue"), start="10:30", end="15:20", excl
         ("2026-03-02 15:20", False),
     ],
 )
-def test_a_window_is_on_weekdays_between_times_but_not_on_excluded_days(now: str, expected: bool) -> None:  # noqa: FBT001 - a table
+def test_window_is_open_on_its_weekdays_between_its_times_except_on_excluded_days(now: str, expected: bool) -> None:  # noqa: FBT001 - a table
     """I19."""
     assert not list(OFFICE.problems())
     assert passed(OFFICE, now) is expected
 
 
-def test_a_window_tells_when_it_closes_and_when_it_opens() -> None:
+def test_window_states_when_it_closes_and_opens() -> None:
     inside = evaluate(OFFICE, "2026-03-02 11:00")
     assert (inside.reason, inside.requeue_at) == (
         "the window is open until Mon 2026-03-02 15:20 UTC",
@@ -95,7 +95,7 @@ def test_a_window_tells_when_it_closes_and_when_it_opens() -> None:
     assert evaluate(OFFICE, "2026-03-02 10:00").requeue_at == at("2026-03-02 10:30") + TICK
 
 
-def test_info_has_a_reason_if_the_day_is_the_reason() -> None:
+def test_info_contains_the_reason_if_the_day_is_the_cause() -> None:
     by_day = evaluate(OFFICE, "2026-03-05 11:00")
     assert by_day.info == {"reason": by_day.reason}
     assert by_day.reason.startswith("Thursday is not one of the weekdays (Monday, Tuesday)")
@@ -103,14 +103,14 @@ def test_info_has_a_reason_if_the_day_is_the_reason() -> None:
     assert evaluate(OFFICE, "2026-03-02 10:00").info == {}
 
 
-def test_a_window_may_be_in_another_time_zone_and_across_midnight() -> None:
+def test_window_may_use_another_time_zone_and_cross_midnight() -> None:
     night = TimeWindow(weekdays=("sat",), start="22:00", end="04:00", across_midnight=True, timezone="Europe/Berlin")
     assert not list(night.problems())
     assert evaluate(night, "2026-03-28 22:00").requeue_at == at("2026-03-29 04:00+02:00")
     assert not passed(night, "2026-03-28 21:00")
 
 
-def test_there_may_be_several_windows() -> None:
+def test_check_may_have_several_windows() -> None:
     windows = (
         Window(weekdays=("mon",), start="10:00", end="12:00"),
         Window(weekdays=("tue",), start="8:00", end="9:00"),
@@ -137,7 +137,7 @@ def test_blackouts_alone_leave_all_other_times_open() -> None:
     assert evaluate(check, "2027-06-01 00:00").requeue_at == at("2027-06-01 00:00") + HORIZON
 
 
-def test_a_blackout_may_begin_and_end_at_any_instant_and_is_the_longest_that_can_be_meant() -> None:
+def test_blackout_may_start_and_end_at_any_instant_and_covers_ambiguous_times() -> None:
     blackout = Blackout(start="2026-10-25 02:15", end="2026-10-25 02:45")
     check = TimeWindow(blackouts=(blackout, Blackout(start="2026-11-01T10:00:00Z", end="2026-11-01T10:00:01+00:00")))
     berlin = TimeWindow(blackouts=check.blackouts, timezone="Europe/Berlin")
@@ -152,7 +152,7 @@ def problems(check: TimeWindow) -> dict[str, str]:
     return dict(check.problems())
 
 
-def test_without_weekdays_start_or_end_there_is_no_window() -> None:
+def test_window_requires_weekdays_start_and_end() -> None:
     assert problems(TimeWindow()) == {
         "weekdays": "expected at least one weekday such as monday or mon, found none",
         "start": "expected a time of day from 00:00 to 23:59, such as 9:30 or 22:00, found nothing",
@@ -161,7 +161,7 @@ def test_without_weekdays_start_or_end_there_is_no_window() -> None:
     assert list(problems(TimeWindow(exclude=("Dec 24",), start="9:00", end="10:00"))) == ["weekdays"]
 
 
-def test_a_start_after_the_end_is_refused_with_the_way_to_say_it() -> None:
+def test_start_after_the_end_is_refused_with_a_hint() -> None:
     late = TimeWindow(weekdays=("mon",), start="22:00", end="04:00")
     assert problems(late) == {
         "start": "expected a time before the end, 04:00, found 22:00; "
@@ -169,17 +169,17 @@ def test_a_start_after_the_end_is_refused_with_the_way_to_say_it() -> None:
     }
 
 
-def test_a_wrong_weekday_does_not_hide_a_wrong_time() -> None:
+def test_invalid_weekday_does_not_hide_an_invalid_time() -> None:
     assert set(problems(TimeWindow(weekdays=("foo",), start="19:00", end="11:00"))) == {"weekdays[0]", "start"}
 
 
-def test_a_start_that_is_the_end_never_passes() -> None:
+def test_window_with_equal_start_and_end_never_passes() -> None:
     never = TimeWindow(weekdays=("mon",), start="10:00", end="10:00")
     assert not list(never.problems())
     assert not passed(never, "2026-03-02 10:00")
 
 
-def test_everything_that_is_wrong_with_a_window_is_told() -> None:
+def test_all_problems_of_a_window_are_reported() -> None:
     wrong = TimeWindow(
         weekdays=("mon", "funday"), start="24:00", end="9", exclude=("Feb 30",), timezone="Berlin", calendars=(" ",)
     )
@@ -192,7 +192,7 @@ def test_everything_that_is_wrong_with_a_window_is_told() -> None:
 
 
 class Files:
-    """An outside world that has files only."""
+    """An external client with files only."""
 
     def __init__(self, **files: bytes) -> None:
         self._files = files
@@ -213,7 +213,7 @@ async def query_results(path: str, **files: bytes) -> dict[Any, QueryResult]:
         return {query: QueryResult(at("2026-03-02"), problem=str(error))}
 
 
-async def test_an_event_in_a_calendar_is_a_blackout() -> None:
+async def test_calendar_event_is_a_blackout() -> None:
     check = TimeWindow(weekdays=("mon", "tue", "wed"), start="10:00", end="12:00", calendars=("holidays",))
     answers = await query_results("holidays", holidays=HOLIDAYS)
     assert passed(check, "2026-03-02 11:00", answers=answers)
@@ -222,22 +222,22 @@ async def test_an_event_in_a_calendar_is_a_blackout() -> None:
     assert closed.info["reason"] == "blackout: Carnival; it opens Wed 2026-03-04 10:00 UTC"
 
 
-def test_what_a_calendar_says_is_worked_out_once_for_all_nodes() -> None:
-    asked = []
+def test_busy_periods_of_a_calendar_are_computed_once_for_all_nodes() -> None:
+    requested = []
 
     class Calendar:
         def busy_periods(self, *when: object) -> tuple[()]:
-            asked.append(when)
+            requested.append(when)
             return ()
 
     answers = {CalendarFileQuery("holidays"): QueryResult(at("2026-03-02"), value=Calendar())}
     check = TimeWindow(weekdays=("mon", "tue"), start="10:00", end="12:00", calendars=("holidays",))
     for minute in range(60):
         assert passed(check, f"2026-03-02 11:{minute:02}", answers=answers)
-    assert len(asked) == 1
+    assert len(requested) == 1
 
 
-async def test_while_a_calendar_is_not_known_nobody_can_tell() -> None:
+async def test_unavailable_calendar_is_unknown() -> None:
     check = TimeWindow(calendars=("holidays",))
     assert not list(check.problems())
     assert evaluate(check, "2026-03-02 11:00") == CheckResult(None, "calendar holidays is being read")
@@ -277,7 +277,7 @@ configured = st.one_of(
 @example(check=TimeWindow(blackouts=(Blackout(start="1900-01-01 01:00", end="2199-12-31 23:00"),)), since=None)
 @example(check=TimeWindow(blackouts=(Blackout(start="0001-01-01T00:00:00+23:00", end="2026-12-31"),)), since=None)
 @given(check=configured, since=st.none() | st.just("0001-01-01") | st.just("2026-03-01"))
-def test_any_configuration_is_refused_or_gives_a_verdict(check: Check, since: str | None) -> None:
+def test_any_configuration_is_refused_or_evaluated(check: Check, since: str | None) -> None:
     wrong = list(check.problems())
     if isinstance(check, TimeWindow):
         wrong += [problem for window in check.windows for problem in window.problems()]
@@ -290,12 +290,12 @@ def test_any_configuration_is_refused_or_gives_a_verdict(check: Check, since: st
 
 
 @pytest.mark.parametrize(("duration", "expected"), [("10m", True), ("0h12m", False), ("15m", False), ("-1h", True)])
-def test_a_wait_passes_after_its_duration(duration: str, expected: bool) -> None:  # noqa: FBT001 - a table
+def test_wait_passes_after_its_duration(duration: str, expected: bool) -> None:  # noqa: FBT001 - a table
     """I20."""
     assert passed(WaitCheck(duration=duration), "2026-03-02 11:12", since="2026-03-02 11:00") is expected
 
 
-def test_a_wait_is_over_strictly_after_its_duration() -> None:
+def test_wait_passes_strictly_after_its_duration() -> None:
     wait = WaitCheck(duration="12m")
     waiting = evaluate(wait, "2026-03-02 11:02", since="2026-03-02 11:00")
     assert waiting.info == {"remaining_seconds": 600}
@@ -306,18 +306,18 @@ def test_a_wait_is_over_strictly_after_its_duration() -> None:
     assert (over.passed, over.info, over.requeue_at) == (True, {}, None)
 
 
-def test_a_wait_for_a_state_that_nobody_knows_the_beginning_of_is_over() -> None:
+def test_wait_without_a_transition_time_passes() -> None:
     assert passed(WaitCheck(duration="1h"), "2026-03-02 11:00")
     assert passed(WaitExclude(duration="1h", exclude=("mon",)), "2026-03-02 11:00")
 
 
-def test_a_wait_beyond_all_times_is_still_a_verdict() -> None:
+def test_wait_beyond_the_calendar_does_not_pass() -> None:
     assert passed(WaitCheck(duration="2562047h"), "2026-03-02 11:00", since="9990-01-01") is False
     assert passed(WaitExclude(duration="2562047h", exclude=("mon",)), "2026-03-02 11:00", since="9990-01-01") is False
 
 
 @pytest.mark.parametrize("duration", ["60", "", "1d", "soon"])
-def test_a_wait_needs_a_duration_with_a_unit(duration: str) -> None:
+def test_wait_requires_a_duration_with_a_unit(duration: str) -> None:
     assert [key for key, _ in WaitCheck(duration=duration).problems()] == ["duration"]
     assert [key for key, _ in WaitExclude(duration=duration, exclude=("mon",)).problems()] == ["duration"]
 
@@ -325,7 +325,7 @@ def test_a_wait_needs_a_duration_with_a_unit(duration: str) -> None:
 # waitExclude: what counts is tested in test_waiting.py
 
 
-def test_a_wait_with_exceptions_tells_exactly_when_it_is_over() -> None:
+def test_wait_exclude_states_exactly_when_it_ends() -> None:
     wait = WaitExclude(duration="26h", exclude=("mon",))
     assert not list(wait.problems())
     since = "2022-03-05 22:00"  # a Saturday
@@ -338,18 +338,18 @@ def test_a_wait_with_exceptions_tells_exactly_when_it_is_over() -> None:
     assert (over.passed, over.requeue_at) == (True, None)
 
 
-def test_a_wait_that_was_over_stays_over_on_an_excluded_day() -> None:
+def test_finished_wait_exclude_stays_finished_on_an_excluded_day() -> None:
     wait = WaitExclude(duration="25h", exclude=("mon",))
     assert all(passed(wait, f"2022-03-07 {hour}:00", since="2022-03-05 22:00") for hour in ("00", "21", "23"))
 
 
-def test_a_wait_that_excludes_all_days_is_never_over_and_nobody_looks_again() -> None:
+def test_wait_exclude_of_all_days_never_passes_and_does_not_requeue() -> None:
     wait = WaitExclude(duration="1h", exclude=("mon", "tue", "wed", "thu", "fri", "sat", "sun"))
     never = evaluate(wait, "2022-03-07 23:00", since="2022-03-05 22:00")
     assert (never.passed, never.requeue_at) == (False, None)
     assert "which never ends" in never.reason
 
 
-def test_a_wait_with_exceptions_needs_weekdays() -> None:
+def test_wait_exclude_requires_weekdays() -> None:
     assert [key for key, _ in WaitExclude(duration="1h", exclude=()).problems()] == ["exclude"]
     assert [key for key, _ in WaitExclude(duration="1h", exclude=("mon", "x")).problems()] == ["exclude[1]"]

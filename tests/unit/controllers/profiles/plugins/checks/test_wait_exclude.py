@@ -34,28 +34,30 @@ def days(text: str) -> frozenset[int]:
         (march(7, "12:00"), march(7, "20:00"), "mon", -4),
     ],
 )
-def test_excluded_days_do_not_count(since: datetime, now: datetime, excluded: str, hours: float) -> None:
+def test_excluded_days_do_not_count_as_elapsed_time(
+    since: datetime, now: datetime, excluded: str, hours: float
+) -> None:
     """I20: the vectors of the contract."""
     assert elapsed_without(days(excluded), since=since, now=now) == timedelta(hours=hours)
 
 
-def test_an_excluded_day_is_subtracted_once_also_after_the_time_of_day_of_the_start() -> None:
-    """The system that this replaces said 2 hours here: it subtracted Monday twice, from 22:00 until midnight."""
+def test_excluded_day_is_subtracted_once_after_the_time_of_day_of_the_start() -> None:
+    """The predecessor returned 2 hours here: it subtracted Monday twice, from 22:00 until midnight."""
     assert elapsed_without(days("mon"), since=march(5, "22:00"), now=march(7, "23:00")) == 26 * HOUR
 
 
-def test_days_are_those_of_utc_wherever_an_instant_was_written_down() -> None:
+def test_excluded_days_are_days_in_utc_for_any_time_zone() -> None:
     since = datetime.fromisoformat("2022-03-07T01:00:00+03:00")  # in UTC still Sunday
     assert elapsed_without(days("sun"), since=since, now=march(7, "02:00")) == 2 * HOUR
 
 
-def test_if_all_days_are_excluded_it_is_never_over() -> None:
+def test_duration_never_elapses_if_all_days_are_excluded() -> None:
     week = frozenset(range(7))
     assert elapses_at(week, since=march(5, "22:00"), duration=HOUR) is None
     assert elapsed_without(week, since=march(5, "22:00"), now=march(30, "13:00")) == timedelta()
 
 
-def test_what_ends_after_all_times_is_never_over() -> None:
+def test_duration_beyond_the_last_datetime_never_elapses() -> None:
     assert elapses_at(days("mon"), since=march(5, "22:00"), duration=timedelta(days=106_751 * 50)) is None
 
 
@@ -65,7 +67,7 @@ exclusions = st.frozensets(st.integers(0, 6), max_size=6)
 
 
 @given(excluded=exclusions, since=instants, later=st.timedeltas(timedelta(), timedelta(days=30)))
-def test_the_count_is_what_remains_of_the_days_one_by_one(
+def test_elapsed_time_equals_the_sum_over_single_days(
     excluded: frozenset[int], since: datetime, later: timedelta
 ) -> None:
     counted, at = timedelta(), since
@@ -81,20 +83,22 @@ def test_the_count_is_what_remains_of_the_days_one_by_one(
 
 
 @given(excluded=exclusions, since=instants, step=st.timedeltas(timedelta(), timedelta(days=9)), at=lengths)
-def test_the_count_never_goes_back(excluded: frozenset[int], since: datetime, step: timedelta, at: timedelta) -> None:
+def test_elapsed_time_never_decreases(
+    excluded: frozenset[int], since: datetime, step: timedelta, at: timedelta
+) -> None:
     now = since + max(at, timedelta())
     before = elapsed_without(excluded, since=since, now=now)
     assert before <= elapsed_without(excluded, since=since, now=now + step)
 
 
 @given(excluded=exclusions, since=instants, duration=lengths)
-def test_it_is_over_at_the_instant_that_is_told_and_not_before(
+def test_duration_elapses_exactly_at_the_returned_instant(
     excluded: frozenset[int], since: datetime, duration: timedelta
 ) -> None:
     at = elapses_at(excluded, since=since, duration=duration)
     assert at is not None
     if at < since:
-        return  # it was over before it began
+        return  # it elapsed before the start
     assert elapsed_without(excluded, since=since, now=at) > duration
     if at > since:
         assert elapsed_without(excluded, since=since, now=at - TICK) <= duration

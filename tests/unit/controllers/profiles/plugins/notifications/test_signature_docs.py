@@ -1,4 +1,4 @@
-"""What the reference page says about signatures is true."""
+"""The signature examples of the reference page work."""
 
 import re
 import shutil
@@ -35,22 +35,22 @@ async def signed(clock: Clock, secret: str) -> SentRequest:
 
 @pytest.mark.real_time
 @pytest.mark.parametrize("secret", SECRETS)
-async def test_python_can_check_a_signature(clock: Clock, secret: str) -> None:
+async def test_documented_python_verifies_a_signature(clock: Clock, secret: str) -> None:
     names: dict[str, Any] = {}
     exec(documented("python"), names)  # noqa: S102 - it is our own page
     is_ours: Callable[..., bool] = names["is_ours"]
-    asked = await signed(clock, secret)
-    assert is_ours(asked.headers, asked.body, secret)
-    assert not is_ours(asked.headers, asked.body + b" ", secret)
-    assert not is_ours(asked.headers, asked.body, f"{secret}MfKQ")
-    assert not is_ours({**asked.headers, "webhook-timestamp": "1614265330"}, asked.body, secret)
+    request = await signed(clock, secret)
+    assert is_ours(request.headers, request.body, secret)
+    assert not is_ours(request.headers, request.body + b" ", secret)
+    assert not is_ours(request.headers, request.body, f"{secret}MfKQ")
+    assert not is_ours({**request.headers, "webhook-timestamp": "1614265330"}, request.body, secret)
 
 
 @pytest.mark.real_time
 @pytest.mark.skipif(not shutil.which("openssl"), reason="needs openssl")
-async def test_a_shell_can_check_a_signature(clock: Clock, tmp_path: Path) -> None:
-    asked = await signed(clock, SECRETS[0])
-    named = {name: asked.headers[f"webhook-{name}"] for name in ("id", "timestamp", "signature")}
+async def test_documented_shell_script_verifies_a_signature(clock: Clock, tmp_path: Path) -> None:
+    request = await signed(clock, SECRETS[0])
+    named = {name: request.headers[f"webhook-{name}"] for name in ("id", "timestamp", "signature")}
 
     def checked(**environment: str) -> bool:
         done = subprocess.run(
@@ -58,6 +58,6 @@ async def test_a_shell_can_check_a_signature(clock: Clock, tmp_path: Path) -> No
         )
         return done.returncode == 0
 
-    (tmp_path / "body").write_bytes(asked.body)
+    (tmp_path / "body").write_bytes(request.body)
     assert checked(**named, secret=SECRETS[0])
     assert not checked(**named, secret="another")

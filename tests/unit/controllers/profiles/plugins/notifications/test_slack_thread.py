@@ -1,4 +1,4 @@
-"""Messages of a period go into one thread, which a lease remembers."""
+"""Slack threads: messages of a period form one thread, recorded in a Lease."""
 
 import asyncio
 from collections.abc import Sequence
@@ -32,7 +32,7 @@ PLUGIN = SlackThread(
 
 
 class SlackWorkspace:
-    """A cluster, a Slack, and processes that tell the one about the other."""
+    """A cluster, a fake Slack, and processes that send notifications."""
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
@@ -46,12 +46,12 @@ class SlackWorkspace:
         return Client(self.cluster.transport(name), clock=self.clock, random=Random(name))
 
     async def send(self, node: str = "n1", *, client: Client | None = None, **changes: Any) -> None:
-        """Tell about a node."""
+        """Send a notification about a node."""
         plugin = replace(PLUGIN, **changes)
         await plugin.send(a_message(node, client=client or self.client), self.outside)
 
     async def lease(self) -> Lease:
-        """Return what is remembered."""
+        """Return the lease."""
         found = await leases.find(self.client, "thread", namespace="kube-system")
         assert found is not None
         return found
@@ -66,7 +66,7 @@ def posted_messages(*nodes: str) -> Sequence[tuple[str, str]]:
     return [("Today", f"{node} &lt;in-maintenance&gt; &amp; more") for node in nodes]
 
 
-async def test_the_first_message_begins_a_thread_and_replies_to_it(workspace: SlackWorkspace) -> None:
+async def test_first_message_starts_a_thread_and_replies_to_it(workspace: SlackWorkspace) -> None:
     """C16."""
     began = workspace.clock.now()
     await workspace.send()
@@ -80,7 +80,7 @@ async def test_the_first_message_begins_a_thread_and_replies_to_it(workspace: Sl
     assert began <= lease.spec.acquire_time <= lease.spec.renew_time <= workspace.clock.now()
 
 
-async def test_within_the_period_there_are_only_replies(workspace: SlackWorkspace) -> None:
+async def test_messages_within_the_period_are_replies(workspace: SlackWorkspace) -> None:
     """C17: and they do not make the period longer."""
     await workspace.send()
     before = await workspace.lease()
@@ -91,7 +91,7 @@ async def test_within_the_period_there_are_only_replies(workspace: SlackWorkspac
     assert await workspace.lease() == before
 
 
-async def test_after_the_period_a_new_thread_begins(workspace: SlackWorkspace) -> None:
+async def test_new_thread_starts_after_the_period(workspace: SlackWorkspace) -> None:
     """C18: acquireTime stays."""
     await workspace.send()
     before = await workspace.lease()
@@ -104,7 +104,7 @@ async def test_after_the_period_a_new_thread_begins(workspace: SlackWorkspace) -
     assert after.spec.holder_identity != before.spec.holder_identity
 
 
-async def test_two_processes_begin_one_thread_between_them(workspace: SlackWorkspace) -> None:
+async def test_two_processes_start_one_thread(workspace: SlackWorkspace) -> None:
     waits: list[str] = []
 
     async def insist(node: str) -> None:
@@ -127,7 +127,7 @@ async def test_two_processes_begin_one_thread_between_them(workspace: SlackWorks
     assert waits[0].startswith("another process is starting the thread")
 
 
-async def test_a_thread_that_could_not_begin_is_not_in_the_way(workspace: SlackWorkspace) -> None:
+async def test_thread_that_failed_to_start_does_not_block_the_next(workspace: SlackWorkspace) -> None:
     workspace.slack.problem = "channel_not_found"
     for _ in range(2):
         with pytest.raises(
@@ -139,9 +139,9 @@ async def test_a_thread_that_could_not_begin_is_not_in_the_way(workspace: SlackW
     assert workspace.slack.replies == posted_messages("n1")
 
 
-async def test_a_reply_that_fails_is_repeated_without_another_title(workspace: SlackWorkspace) -> None:
-    def only_titles(asked: SentRequest) -> FakeReply:
-        return ExternalError("slack.com: connection reset") if "thread_ts" in asked.json else workspace.slack(asked)
+async def test_failed_reply_is_retried_without_another_title(workspace: SlackWorkspace) -> None:
+    def only_titles(request: SentRequest) -> FakeReply:
+        return ExternalError("slack.com: connection reset") if "thread_ts" in request.json else workspace.slack(request)
 
     workspace.outside.reply_to = only_titles
     with pytest.raises(ExternalError, match="connection reset"):
@@ -152,24 +152,24 @@ async def test_a_reply_that_fails_is_repeated_without_another_title(workspace: S
     assert workspace.slack.replies == posted_messages("n1")
 
 
-async def test_a_thread_that_has_begun_is_remembered_after_a_short_outage_of_the_api_server(
+async def test_started_thread_is_recorded_after_a_short_api_server_outage(
     workspace: SlackWorkspace,
 ) -> None:
-    line = workspace.cluster.transport("cut off")
+    transport = workspace.cluster.transport("cut off")
     back_at = workspace.clock.now() + timedelta(seconds=2.5)
-    line.faults.fail_before_effect(
+    transport.faults.fail_before_effect(
         method="PATCH",
         response=Unreachable("connection reset by peer", sent=True),
         where=lambda _: workspace.clock.now() < back_at,
         times=None,
     )
-    await workspace.send(client=Client(line, clock=workspace.clock, random=Random("cut off")))
+    await workspace.send(client=Client(transport, clock=workspace.clock, random=Random("cut off")))
     await workspace.send("n2")
     assert workspace.slack.titles == ["Today"]
     assert workspace.slack.replies == posted_messages("n1", "n2")
 
 
-async def test_a_process_that_dies_while_it_begins_a_thread_is_not_waited_for_for_long(
+async def test_process_that_dies_while_starting_a_thread_blocks_only_briefly(
     workspace: SlackWorkspace,
 ) -> None:
     with pytest.raises(TimeoutError):
@@ -191,14 +191,14 @@ async def test_a_process_that_dies_while_it_begins_a_thread_is_not_waited_for_fo
         LeaseSpec(),
     ],
 )
-async def test_a_lease_that_says_too_little_is_filled_in(workspace: SlackWorkspace, spec: LeaseSpec) -> None:
+async def test_incomplete_lease_is_completed(workspace: SlackWorkspace, spec: LeaseSpec) -> None:
     """The SAP maintenance-controller crashes on some of them."""
     await leases.write(workspace.client, "thread", spec, namespace="kube-system", version="")
     await workspace.send()
     assert workspace.slack.replies == posted_messages("n1")
 
 
-async def test_a_thread_that_the_other_controller_began_is_continued(workspace: SlackWorkspace) -> None:
+async def test_thread_of_the_sap_maintenance_controller_is_continued(workspace: SlackWorkspace) -> None:
     workspace.slack.posts.append({"channel": "#maintenance", "text": "Theirs", "ts": "1600000000.000100"})
     now = workspace.clock.now()
     spec = LeaseSpec(holder_identity="1600000000.000100", lease_duration_seconds=60, acquire_time=now, renew_time=now)
@@ -208,29 +208,29 @@ async def test_a_thread_that_the_other_controller_began_is_continued(workspace: 
     assert [title for title, _ in workspace.slack.replies] == ["Theirs"]
 
 
-async def test_a_token_that_slack_refuses_is_told_of_and_not_told(workspace: SlackWorkspace) -> None:
+async def test_refused_token_is_reported_without_the_token(workspace: SlackWorkspace) -> None:
     with pytest.raises(ExternalError, match="'invalid_auth'") as caught:
         await workspace.send(token="xoxb-wrong")
     assert "xoxb" not in str(caught.value)
 
 
-async def test_what_does_not_answer_as_slack_does_is_told_of(workspace: SlackWorkspace) -> None:
+async def test_invalid_slack_response_is_reported(workspace: SlackWorkspace) -> None:
     for body in (b"", b"<html>", b"[]", b'{"ok": "yes"}', b'{"ok": true}'):
         external = FakeExternalClient(replies=[(502, body)])
         with pytest.raises(ExternalError, match=r"Slack API|Slack does not accept"):
             await PLUGIN.send(a_message(client=workspace.client), external)
 
 
-async def test_a_lease_that_may_not_be_read_is_told_of(workspace: SlackWorkspace) -> None:
+async def test_unreadable_lease_is_reported(workspace: SlackWorkspace) -> None:
     with pytest.raises(ExternalError, match="the thread in Lease kube-system/the thread is unknown"):
         await workspace.send(lease_name="the thread")
     assert workspace.slack.posts == []
 
 
-async def test_a_token_may_end_with_a_line_break(workspace: SlackWorkspace) -> None:
+async def test_token_may_end_with_a_line_break(workspace: SlackWorkspace) -> None:
     await workspace.send(token="xoxb-1\n", url="https://slack-gov.test/api")
     assert workspace.outside.requests[0].url == "https://slack-gov.test/api/chat.postMessage"
 
 
-def test_a_period_of_less_than_a_second_is_told() -> None:
+def test_period_below_one_second_is_a_warning() -> None:
     assert [key for key, _ in replace(PLUGIN, period=timedelta(seconds=0.5)).warnings()] == ["period"]

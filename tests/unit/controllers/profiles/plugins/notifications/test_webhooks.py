@@ -1,4 +1,4 @@
-"""Notifications that are posted: Slack's incoming webhook, any webhook, Microsoft Teams."""
+"""Notifications by HTTP: Slack, generic webhooks, Microsoft Teams."""
 
 import base64
 import hashlib
@@ -35,8 +35,8 @@ def message(clock: Clock) -> Message:
 async def sent(plugin: Notification, message: Message, *answers: FakeReply) -> SentRequest:
     external = FakeExternalClient(replies=list(answers))
     await plugin.send(message, external)
-    (asked,) = external.requests
-    return asked
+    (request,) = external.requests
+    return request
 
 
 async def refusal(plugin: Notification, message: Message, *answers: FakeReply) -> str:
@@ -49,14 +49,14 @@ async def refusal(plugin: Notification, message: Message, *answers: FakeReply) -
 # slack
 
 
-async def test_slack_gets_text_and_channel(message: Message) -> None:
+async def test_slack_request_has_text_and_channel(message: Message) -> None:
     """I17."""
-    asked = await sent(Slack(hook=HOOK, channel="#c", message=TEXT), message)
-    assert (asked.method, asked.url, asked.headers["Content-Type"]) == ("POST", HOOK, "application/json")
-    assert asked.json == {"text": "n1 is in in-maintenance", "channel": "#c"}
+    request = await sent(Slack(hook=HOOK, channel="#c", message=TEXT), message)
+    assert (request.method, request.url, request.headers["Content-Type"]) == ("POST", HOOK, "application/json")
+    assert request.json == {"text": "n1 is in in-maintenance", "channel": "#c"}
 
 
-async def test_slack_must_say_ok_and_nothing_else_counts(message: Message) -> None:
+async def test_slack_requires_the_response_ok(message: Message) -> None:
     slack = Slack(hook=HOOK, channel="#c", message=TEXT)
     await sent(slack, message, (500, b"ok"))
     for body in (b"", b"OK", b"ok\n", b"<html>", f"no hook {HOOK}".encode()):
@@ -66,16 +66,16 @@ async def test_slack_must_say_ok_and_nothing_else_counts(message: Message) -> No
 # webhook
 
 
-def signature(asked: SentRequest, key: bytes) -> str:
-    signed = f"{asked.headers['webhook-id']}.{asked.headers['webhook-timestamp']}.{asked.body.decode()}"
+def signature(request: SentRequest, key: bytes) -> str:
+    signed = f"{request.headers['webhook-id']}.{request.headers['webhook-timestamp']}.{request.body.decode()}"
     return f"v1,{base64.b64encode(hmac.new(key, signed.encode(), hashlib.sha256).digest()).decode()}"
 
 
-async def test_a_webhook_tells_all_by_itself(message: Message) -> None:
-    asked = await sent(Webhook(url="https://x.test/a?key=s3cr3t"), message, (204, b""))
-    assert asked.json == {
+async def test_webhook_default_body_contains_all_fields(message: Message) -> None:
+    request = await sent(Webhook(url="https://x.test/a?key=s3cr3t"), message, (204, b""))
+    assert request.json == {
         "type": "node.maintenance",
-        "id": asked.headers["webhook-id"],
+        "id": request.headers["webhook-id"],
         "time": "2026-01-05T09:00:00Z",
         "node": "n1",
         "profile": "kernel",
@@ -84,28 +84,28 @@ async def test_a_webhook_tells_all_by_itself(message: Message) -> None:
         "lastTransition": "2026-01-05T09:00:00Z",
         "labels": {"zone": "a"},
     }
-    assert "webhook-signature" not in asked.headers
-    assert "Authorization" not in asked.headers
+    assert "webhook-signature" not in request.headers
+    assert "Authorization" not in request.headers
 
 
-async def test_a_webhook_is_signed_over_its_id_the_time_and_the_body(message: Message) -> None:
-    asked = await sent(Webhook(url="https://x.test", secret="key"), message)
-    assert asked.headers["webhook-timestamp"] == str(int(EPOCH.timestamp()))
-    assert asked.headers["webhook-signature"] == signature(asked, b"key")
+async def test_webhook_signature_covers_id_timestamp_and_body(message: Message) -> None:
+    request = await sent(Webhook(url="https://x.test", secret="key"), message)
+    assert request.headers["webhook-timestamp"] == str(int(EPOCH.timestamp()))
+    assert request.headers["webhook-signature"] == signature(request, b"key")
 
 
-async def test_the_signature_is_that_of_standard_webhooks(clock: Clock) -> None:
-    """A vector that the reference libraries for Python and Go agree on, but for its own id and time."""
+async def test_webhook_signature_follows_standard_webhooks(clock: Clock) -> None:
+    """A test vector of the reference libraries for Python and Go; its ID and time differ here."""
     key = base64.b64decode("MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")
     signed = b'msg_p5jXN8AQM9LWM0D4loKWxJek.1614265330.{"test": 2432232314}'
     digest = base64.b64encode(hmac.new(key, signed, hashlib.sha256).digest())
     assert digest == b"g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="
     message = a_message(client=Client(ScriptedTransport([]), clock=clock, random=Random(1)))
-    asked = await sent(Webhook(url="https://x.test", secret="whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"), message)
-    assert asked.headers["webhook-signature"] == signature(asked, key)
+    request = await sent(Webhook(url="https://x.test", secret="whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"), message)
+    assert request.headers["webhook-signature"] == signature(request, key)
 
 
-async def test_sent_again_it_has_its_old_id_and_a_new_time(message: Message, clock: Clock) -> None:
+async def test_retried_webhook_keeps_its_id_with_a_new_timestamp(message: Message, clock: Clock) -> None:
     hook = Webhook(url="https://x.test", secret="key")
     first = await sent(hook, message)
     await clock.sleep(timedelta(minutes=5))
@@ -115,32 +115,32 @@ async def test_sent_again_it_has_its_old_id_and_a_new_time(message: Message, clo
     assert again.headers["webhook-signature"] == signature(again, b"key") != first.headers["webhook-signature"]
 
 
-async def test_a_webhook_has_the_body_that_its_template_makes(message: Message) -> None:
-    asked = await sent(Webhook(url="https://x.test", body='{"on": "{{ .Node.Name }}"}', token="t0k\n"), message)
-    assert asked.json == {"on": "n1"}
-    assert asked.headers["Authorization"] == "Bearer t0k"
+async def test_webhook_body_is_rendered_from_its_template(message: Message) -> None:
+    request = await sent(Webhook(url="https://x.test", body='{"on": "{{ .Node.Name }}"}', token="t0k\n"), message)
+    assert request.json == {"on": "n1"}
+    assert request.headers["Authorization"] == "Bearer t0k"
 
 
-async def test_a_body_that_is_no_json_is_not_tried_again(message: Message) -> None:
+async def test_webhook_body_that_is_not_json_is_undeliverable(message: Message) -> None:
     with pytest.raises(UndeliverableMessage, match="does not render to JSON"):
         await sent(Webhook(url="https://x.test", body="{{ .Node.Name }}"), message)
 
 
 @pytest.mark.parametrize("status", [302, 400, 404, 429, 500])
-async def test_a_webhook_must_answer_that_all_is_well(message: Message, status: int) -> None:
+async def test_webhook_requires_a_successful_status(message: Message, status: int) -> None:
     hook = Webhook(url="https://x.test/s3cr3t", secret="s3cr3t", token="s3cr3t-token")
-    said = await refusal(hook, message, (status, b"no: s3cr3t-token, s3cr3t\r\n\x00"))
-    assert said == f"https://x.test does not accept the message: status {status}: 'no: (hidden), (hidden)'"
+    message_text = await refusal(hook, message, (status, b"no: s3cr3t-token, s3cr3t\r\n\x00"))
+    assert message_text == f"https://x.test does not accept the message: status {status}: 'no: (hidden), (hidden)'"
 
 
 # teams
 
 
-async def test_teams_gets_a_card(message: Message) -> None:
+async def test_teams_request_is_an_adaptive_card(message: Message) -> None:
     teams = Teams(url="https://flow.test/x?sig=s3cr3t", message=TEXT, title="{{ .Profile }}")
-    asked = await sent(teams, message, (202, b""))
-    (attachment,) = asked.json["attachments"]
-    assert (asked.json["type"], attachment["contentType"]) == ("message", "application/vnd.microsoft.card.adaptive")
+    request = await sent(teams, message, (202, b""))
+    (attachment,) = request.json["attachments"]
+    assert (request.json["type"], attachment["contentType"]) == ("message", "application/vnd.microsoft.card.adaptive")
     card = attachment["content"]
     assert (card["type"], card["version"]) == ("AdaptiveCard", "1.4")
     title, text, facts = card["body"]
@@ -153,13 +153,13 @@ async def test_teams_gets_a_card(message: Message) -> None:
     assert "does not accept the message: status 400" in await refusal(teams, message, (400, b"{}"))
 
 
-async def test_teams_gets_no_facts_and_no_endless_text(message: Message) -> None:
-    asked = await sent(Teams(url="https://flow.test", message="x" * 100_000, facts=False), message)
-    assert len(asked.body) < 28_000
-    assert len(asked.json["attachments"][0]["content"]["body"]) == 2
+async def test_teams_card_may_omit_facts_and_truncates_text(message: Message) -> None:
+    request = await sent(Teams(url="https://flow.test", message="x" * 100_000, facts=False), message)
+    assert len(request.body) < 28_000
+    assert len(request.json["attachments"][0]["content"]["body"]) == 2
 
 
-# What they have in common
+# All plugins
 
 THREAD = SlackThread(
     token="s3cr3t",
@@ -179,7 +179,7 @@ ALL: Sequence[Notification] = (
 
 
 @pytest.mark.parametrize("plugin", ALL, ids=lambda it: it.type)
-def test_none_shows_its_secrets(plugin: Notification) -> None:
+def test_repr_hides_secrets(plugin: Notification) -> None:
     assert "s3cr3t" not in repr(plugin)
     assert [*plugin.problems(), *plugin.template_problems()] == []
 
@@ -187,17 +187,17 @@ def test_none_shows_its_secrets(plugin: Notification) -> None:
 @pytest.mark.parametrize(
     "url", ["", "s3cr3t", "ftp://x.test/s3cr3t", "https://", "http://x:99999/", "http://[::1/", "http://a b/"]
 )
-def test_an_address_that_is_none_is_told_at_load_and_not_shown(url: str) -> None:
+def test_invalid_url_is_reported_at_load_without_the_url(url: str) -> None:
     """A hook that the SAP maintenance-controller loads is only a warning; when used, it made that one crash."""
     slack = Slack(hook=url, channel="#c", message=TEXT)
     assert not list(slack.problems())
-    for told in (slack.warnings(), Webhook(url=url).problems(), Teams(url=url, message=TEXT).problems()):
-        ((key, problem),) = told
+    for problems in (slack.warnings(), Webhook(url=url).problems(), Teams(url=url, message=TEXT).problems()):
+        ((key, problem),) = problems
         assert key in ("hook", "url")
         assert "s3cr3t" not in problem
 
 
-def test_what_else_makes_no_sense_is_told_at_load() -> None:
+def test_other_invalid_options_are_reported_at_load() -> None:
     (problem,) = Webhook(url="https://x.test", secret="whsec_s3cr3t!").problems()
     assert problem[0] == "secret"
     assert "s3cr3t" not in problem[1]
@@ -207,7 +207,7 @@ def test_what_else_makes_no_sense_is_told_at_load() -> None:
     assert [key for key, _ in Webhook(url=HOOK, body="{{").template_problems()] == ["body"]
 
 
-async def test_a_node_without_anything_can_be_told_of(message: Message) -> None:
+async def test_webhook_supports_a_node_without_fields(message: Message) -> None:
     bare = a_message(client=message.client, raw_node={}, last_transition=None)
-    asked = await sent(Webhook(url="https://x.test"), bare)
-    assert json.loads(asked.body)["lastTransition"] is None
+    request = await sent(Webhook(url="https://x.test"), bare)
+    assert json.loads(request.body)["lastTransition"] is None

@@ -37,14 +37,14 @@ def evaluate(
 # periodic
 
 
-def test_a_periodic_notification_is_sent_when_the_state_has_changed() -> None:
+def test_periodic_notification_is_due_when_the_state_changed() -> None:
     for previous, current in [(State.OPERATIONAL, State.REQUIRED), (State.IN_MAINTENANCE, State.OPERATIONAL)]:
         assert (
             evaluate(Periodic(), "2026-03-02 11:00", last="2026-03-02 10:59", previous=previous, current=current) == NOW
         )
 
 
-def test_a_periodic_notification_is_sent_again_after_its_interval() -> None:
+def test_periodic_notification_is_due_again_after_its_interval() -> None:
     """S08."""
     periodic = Periodic(interval=timedelta(minutes=5))
     assert evaluate(periodic, "2026-03-02 11:04:59", last="2026-03-02 11:00") == not_before("2026-03-02 11:05")
@@ -52,17 +52,17 @@ def test_a_periodic_notification_is_sent_again_after_its_interval() -> None:
     assert evaluate(Periodic(), "2026-03-02 11:05", last="2026-03-02 11:00") == not_before("2026-03-02 12:00")
 
 
-def test_a_periodic_notification_that_was_never_sent_is_sent_at_once() -> None:
+def test_periodic_notification_is_due_if_never_sent() -> None:
     assert evaluate(Periodic(), "2026-03-02 11:00") == NOW
 
 
-def test_a_periodic_notification_is_never_sent_by_its_interval_while_operational() -> None:
+def test_periodic_notification_is_never_due_by_interval_while_operational() -> None:
     operational = {"current": State.OPERATIONAL, "previous": State.OPERATIONAL}
     assert evaluate(Periodic(), "2026-03-02 11:00", last="2020-01-01", **operational) == SendDecision(is_due=False)
     assert evaluate(Periodic(), "2026-03-02 11:00", **operational) == SendDecision(is_due=False)
 
 
-def test_an_interval_beyond_all_times_is_never_over() -> None:
+def test_interval_beyond_the_calendar_never_elapses() -> None:
     assert not evaluate(Periodic(interval=timedelta.max), "2026-03-02 11:00", last="2026-03-02 10:00").is_due
 
 
@@ -84,24 +84,24 @@ MONDAYS = Scheduled(instant="12:00", weekdays=("monday",))
         ("2026-03-02 13:00", "2026-03-02 08:00", not_before("2026-03-09 12:00")),
     ],
 )
-def test_a_scheduled_notification_is_sent_once_on_its_days(now: str, last: str | None, expected: SendDecision) -> None:
+def test_scheduled_notification_is_due_once_on_its_weekdays(now: str, last: str | None, expected: SendDecision) -> None:
     """P16."""
     assert not list(MONDAYS.problems())
     assert evaluate(MONDAYS, now, last=last) == expected
 
 
-def test_the_same_day_of_another_month_is_another_day() -> None:
+def test_scheduled_notification_distinguishes_the_same_day_of_another_month() -> None:
     """The system that this replaces compared the number of the day only, and was silent here."""
     assert evaluate(MONDAYS, "2026-03-02 13:00", last="2026-02-02 12:00") == NOW
 
 
-def test_a_notification_that_was_never_sent_is_sent_on_the_first_of_a_month() -> None:
+def test_scheduled_notification_never_sent_is_due_on_the_first_of_a_month() -> None:
     """The system that this replaces took "never" for the first day of a year, and was silent here."""
     assert evaluate(MONDAYS, "2026-06-01 13:00") == NOW
     assert evaluate(MONDAYS, "2026-06-01 13:00", last="0001-01-01") == NOW
 
 
-def test_a_scheduled_notification_may_be_in_another_time_zone() -> None:
+def test_scheduled_notification_may_use_another_time_zone() -> None:
     berlin = Scheduled(instant="2:30", weekdays=("sun", "mon"), timezone="Europe/Berlin")
     assert not list(berlin.problems())
     assert evaluate(berlin, "2026-03-28 22:59") == not_before("2026-03-29 01:00")  # when clocks are put forward
@@ -110,7 +110,7 @@ def test_a_scheduled_notification_may_be_in_another_time_zone() -> None:
     assert evaluate(berlin, "2026-10-25 01:30", last="2026-10-25 00:30") == not_before("2026-10-26 01:30")
 
 
-def test_what_is_wrong_with_a_scheduled_notification_is_told() -> None:
+def test_invalid_scheduled_options_are_reported() -> None:
     wrong = Scheduled(instant="25:00", weekdays=("mon", "x"), timezone="Mars")
     assert [key for key, _ in wrong.problems()] == ["instant", "weekdays[1]", "timezone"]
     assert [key for key, _ in Scheduled(instant="9:00", weekdays=()).problems()] == ["weekdays"]
@@ -130,22 +130,24 @@ def test_what_is_wrong_with_a_scheduled_notification_is_told() -> None:
         ("2026-03-02 12:00", "2026-03-02 11:10", SendDecision(is_due=False)),
     ],
 )
-def test_a_oneshot_notification_is_sent_once_after_a_change(now: str, last: str | None, expected: SendDecision) -> None:
+def test_oneshot_notification_is_due_once_after_a_transition(
+    now: str, last: str | None, expected: SendDecision
+) -> None:
     """P18."""
     assert evaluate(Oneshot(delay=timedelta(minutes=10)), now, last=last, since="2026-03-02 11:00") == expected
 
 
-def test_a_oneshot_notification_waits_for_a_minute_unless_told_otherwise() -> None:
+def test_oneshot_notification_waits_one_minute_by_default() -> None:
     assert evaluate(Oneshot(), "2026-03-02 11:00", since="2026-03-02 11:00") == not_before("2026-03-02 11:01")
     assert evaluate(Oneshot(delay=timedelta()), "2026-03-02 11:00", since="2026-03-02 11:00") == NOW
 
 
-def test_a_oneshot_notification_is_not_sent_if_nobody_knows_of_a_change() -> None:
+def test_oneshot_notification_is_not_due_without_a_transition() -> None:
     """P18."""
     assert evaluate(Oneshot(), "2026-03-02 11:00") == SendDecision(is_due=False)
 
 
-# What must hold for all
+# Properties of all schedules
 
 instants = st.datetimes(datetime(2026, 1, 1), datetime(2027, 1, 1), timezones=st.just(UTC))  # noqa: DTZ001 - `timezones`
 schedules: st.SearchStrategy[Schedule] = st.one_of(
@@ -167,7 +169,7 @@ states = st.sampled_from(list(State))
     last=st.none() | instants,
     now=instants,
 )
-def test_what_is_not_due_is_due_at_the_instant_that_is_told_and_not_before(
+def test_schedule_is_due_exactly_at_its_requeue_time(
     schedule: Schedule, entry: ProfileStatus, last: datetime | None, now: datetime
 ) -> None:
     found = schedule.due(status=entry, last_sent=last, now=now)

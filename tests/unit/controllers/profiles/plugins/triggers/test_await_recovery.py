@@ -1,4 +1,4 @@
-"""How long a node is waited for after it was uncordoned."""
+"""The trigger awaitRecovery: how long it waits after the uncordon."""
 
 from dataclasses import replace
 from datetime import datetime
@@ -29,21 +29,21 @@ def effects(context: PluginContext) -> tuple[Action, ...]:
     return TRIGGER.actions(context)
 
 
-def test_it_waits_for_workloads_that_were_evicted() -> None:
+def test_trigger_waits_for_evicted_workloads() -> None:
     woken_by = (topics.pods("n1"), topics.evicted("n1"))
     assert effects(a_context(SHORT)) == (Wait(reason=WHY, until=NOW + 10 * MINUTE, topics=woken_by),)
     assert effects(a_context(replace(SHORT, available=3))) == ()
     assert effects(a_context()) == ()
 
 
-def test_it_waits_for_the_node_to_be_ready() -> None:
+def test_trigger_waits_until_the_node_is_ready() -> None:
     (wait,) = effects(a_context(ready="False"))
     assert isinstance(wait, Wait)
     assert wait.reason == "node n1 is not Ready"
 
 
-def test_it_waits_from_the_beginning_and_then_goes_on_with_a_warning() -> None:
-    """A successor goes by the same instant, which stands on the node."""
+def test_timeout_counts_from_the_start_of_the_chain_and_ends_with_a_warning() -> None:
+    """A successor uses the same start time, which is stored on the node."""
     (wait,) = effects(a_context(SHORT, chain_started_at=NOW - 4 * MINUTE))
     assert isinstance(wait, Wait)
     assert wait.until == NOW + 6 * MINUTE
@@ -53,7 +53,7 @@ def test_it_waits_from_the_beginning_and_then_goes_on_with_a_warning() -> None:
     )
 
 
-def test_it_stops_waiting_when_something_else_wants_the_node() -> None:
+def test_trigger_stops_waiting_when_other_checks_no_longer_pass() -> None:
     assert effects(a_context(SHORT, checks_still_pass=False)) == ()
     assert effects(a_context(SHORT, checks_still_pass=False, ready="False")) != ()
 
@@ -61,7 +61,7 @@ def test_it_stops_waiting_when_something_else_wants_the_node() -> None:
 # The setting of the default profile
 
 
-def test_the_default_profile_waits_where_that_is_asked_for() -> None:
+def test_default_profile_awaits_recovery_only_if_configured() -> None:
     assert "awaitRecovery" not in default_profile.text()
     text = default_profile.text(10 * MINUTE)
     assert "{name: recovered, type: awaitRecovery, config: {timeout: 10m0s}}" in text
@@ -70,11 +70,11 @@ def test_the_default_profile_waits_where_that_is_asked_for() -> None:
 
 
 @pytest.mark.parametrize(("written", "found"), [("", None), ("  ", None), ("10m", 10 * MINUTE)])
-def test_the_setting_is_a_duration(written: str, found: object) -> None:
+def test_recovery_setting_is_a_duration(written: str, found: object) -> None:
     assert default_profile.recovery_timeout({default_profile.RECOVERY: written}) == found
 
 
 @pytest.mark.parametrize("written", ["soon", "0", "-1m"])
-def test_a_setting_that_makes_no_sense_is_told(written: str) -> None:
+def test_invalid_recovery_setting_is_refused(written: str) -> None:
     with pytest.raises(ConfigErrors, match=default_profile.RECOVERY):
         default_profile.recovery_timeout({default_profile.RECOVERY: written})

@@ -10,14 +10,14 @@ from haulout.controllers.profiles.plugin import Action, Cordon, Drain, PluginCon
 from haulout.controllers.profiles.plugins.triggers.eviction import Eviction
 from haulout.drain.policy import DEFAULT_RULE, DrainPolicy
 
-ANY_SCENE = cast("PluginContext", None)  # it does not look
+ANY_CONTEXT = cast("PluginContext", None)  # the trigger does not use it
 MINUTE = timedelta(minutes=1)
 
 
 def effects(**config: Any) -> tuple[Action, ...]:
     trigger = Eviction(**config)
     assert list(trigger.problems()) == []
-    return trigger.actions(ANY_SCENE)
+    return trigger.actions(ANY_CONTEXT)
 
 
 def policy_of(**config: Any) -> DrainPolicy:
@@ -37,14 +37,14 @@ def test_cordon_and_uncordon() -> None:
     assert effects(action="uncordon") == (Uncordon(),)
 
 
-def test_defaults() -> None:
+def test_default_timeouts_are_ten_minutes_without_force() -> None:
     """I05."""
     trigger = Eviction(action="drain")
     assert (trigger.deletion_timeout, trigger.eviction_timeout) == (10 * MINUTE, 10 * MINUTE)
     assert not trigger.force_eviction
 
 
-def test_a_drain_takes_all_pods_but_those_of_daemon_sets_and_as_long_as_it_takes() -> None:
+def test_drain_evicts_all_pods_except_daemon_sets_without_a_timeout() -> None:
     """C39: it cordons first, in the same step."""
     policy = policy_of()
     filters = policy.filters
@@ -54,22 +54,22 @@ def test_a_drain_takes_all_pods_but_those_of_daemon_sets_and_as_long_as_it_takes
     assert policy.timeout is None
 
 
-def test_without_force_no_time_makes_it_harsh() -> None:
+def test_timeouts_have_no_effect_without_force_eviction() -> None:
     assert policy_of(eviction_timeout=MINUTE, deletion_timeout=MINUTE) == policy_of()
 
 
-def test_with_force_pods_are_deleted_and_then_killed_in_the_end() -> None:
+def test_force_eviction_deletes_and_then_force_deletes_pods() -> None:
     """C40."""
     limits = policy_of(force_eviction=True, eviction_timeout=3 * MINUTE).limits_for(Pod(), DEFAULT_RULE)
     assert (limits.eviction_timeout, limits.deletion_timeout) == (3 * MINUTE, 10 * MINUTE)
 
 
-def test_a_time_below_zero_is_none_at_all() -> None:
+def test_negative_timeout_counts_as_zero() -> None:
     limits = policy_of(force_eviction=True, eviction_timeout=-MINUTE).limits_for(Pod(), DEFAULT_RULE)
     assert limits.eviction_timeout == timedelta()
 
 
-def test_a_drain_policy_goes_before_the_other_keys() -> None:
+def test_drain_policy_takes_precedence_over_other_keys() -> None:
     policy = policy_of(
         force_eviction=True, drain={"evictionTimeout": "1m", "order": {"storageLast": True}, "parallel": 3}
     )
@@ -78,18 +78,18 @@ def test_a_drain_policy_goes_before_the_other_keys() -> None:
     assert (policy.order.storage_last, policy.parallel, policy.filters.keep_any_daemonset) == (True, 3, True)
 
 
-def test_daemon_sets_are_not_spared_by_a_policy_that_does_not_ignore_them() -> None:
+def test_drain_policy_may_include_daemon_set_pods() -> None:
     filters = policy_of(drain={"ignoreDaemonSets": False}).filters
     assert (filters.ignore_daemonsets, filters.keep_any_daemonset) == (False, False)
 
 
 @pytest.mark.parametrize("action", ["", "delete", "Drain"])
-def test_any_other_action_is_refused(action: str) -> None:
+def test_unknown_action_is_refused(action: str) -> None:
     (problem,) = problems_of(action=action)
     assert problem == f"action: found {action!r}, expected one of cordon, uncordon, drain"
 
 
-def test_all_that_is_wrong_with_a_drain_policy_is_told() -> None:
+def test_all_problems_of_a_drain_policy_are_reported() -> None:
     timeout, unknown = problems_of(action="drain", drain={"timeout": 5, "orderr": {}})
     assert timeout.startswith("drain.timeout: found 5, expected a duration")
     assert unknown == "drain.orderr: unknown, did you mean order?"
@@ -97,6 +97,6 @@ def test_all_that_is_wrong_with_a_drain_policy_is_told() -> None:
     assert no_keys == "drain: found 'harsh', expected keys and values"
 
 
-def test_a_drain_policy_is_for_drains() -> None:
+def test_drain_policy_requires_the_action_drain() -> None:
     (problem,) = problems_of(action="cordon", drain={})
     assert problem.startswith("drain: found with action cordon")

@@ -1,4 +1,4 @@
-"""The trigger that has a node's Machine replaced: what it asks for, and of which node."""
+"""The trigger replaceMachine."""
 
 import pytest
 
@@ -18,20 +18,20 @@ def effects(
     return trigger.actions(FakeClusterView(node).plugin_context())
 
 
-def test_it_asks_for_another_machine_in_place_of_the_nodes() -> None:
-    asked = ReplaceMachine(machine="workers-f95mj", instance="i-0abc")
-    assert effects(ReplaceMachineTrigger()) == (asked,)
-    assert effects(ReplaceMachineTrigger(required=False)) == (asked,)
+def test_trigger_requests_the_replacement_of_the_machine_of_the_node() -> None:
+    requested = ReplaceMachine(machine="workers-f95mj", instance="i-0abc")
+    assert effects(ReplaceMachineTrigger()) == (requested,)
+    assert effects(ReplaceMachineTrigger(required=False)) == (requested,)
 
 
 @pytest.mark.parametrize("surge", [True, False])
-def test_what_comes_first_can_be_said(*, surge: bool) -> None:
-    (asked,) = effects(ReplaceMachineTrigger(surge=surge))
-    assert isinstance(asked, ReplaceMachine)
-    assert asked.surge is surge
+def test_surge_is_passed_on(*, surge: bool) -> None:
+    (requested,) = effects(ReplaceMachineTrigger(surge=surge))
+    assert isinstance(requested, ReplaceMachine)
+    assert requested.surge is surge
 
 
-def test_a_node_without_a_machine_is_named_or_left() -> None:
+def test_node_without_a_machine_is_an_error_if_required() -> None:
     with pytest.raises(NoMachine, match=r"node n1 has no Machine: it has no annotation machine\.openshift\.io/machine"):
         effects(ReplaceMachineTrigger(), machine="")
     assert effects(ReplaceMachineTrigger(required=False), machine="") == ()
@@ -46,6 +46,6 @@ def test_a_node_without_a_machine_is_named_or_left() -> None:
         (MACHINE, "", "has no providerID"),
     ],
 )
-def test_who_is_not_known_for_sure_is_never_asked_for(machine: str, on: str, why: str) -> None:
+def test_ambiguous_machine_is_never_replaced(machine: str, on: str, why: str) -> None:
     with pytest.raises(NoMachine, match=why):
         effects(ReplaceMachineTrigger(required=False), machine=machine, on=on)
