@@ -26,7 +26,7 @@ generated from `src/haulout/api`: names that predecessors defined are kept.
 LOG_KEYS: Mapping[str, str] = {
     "attempt": "the number of the attempt of a reconcile that failed",
     "cluster": "the workload cluster of a hub, as namespace/name",
-    "controller": "the controller that reconciles, such as `Kubernikus`",
+    "controller": "the controller that reconciles, such as `NodeMaintenance`",
     "key": "the key of a work queue, such as the name of a node",
     "maintenance": "the name of the NodeMaintenance",
     "node": "the name of the node",
