@@ -70,7 +70,7 @@ def test_long_table_is_truncated_and_stays_expanded_after_a_refresh(pages: Pages
     calls = tuple(RequestHealth(verb="get", resource=f"things{index}", count=index) for index in range(25))
     api.answers["health"] = msgspec.structs.replace(a_health(), requests=calls)
     page = pages.open(f"{api.dashboard_url}#/health")
-    rows = page.locator(".card", has=page.get_by_role("heading", name="Calls to the API server")).locator("tbody tr")
+    rows = page.locator(".card", has=page.get_by_role("heading", name="Requests to the API server")).locator("tbody tr")
     expect(rows).to_have_count(10)
     page.get_by_role("button", name="All 25").click()
     expect(rows).to_have_count(25)

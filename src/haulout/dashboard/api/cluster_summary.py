@@ -137,7 +137,7 @@ def _approval_commands(machine: MachineRequestStatus, key: ClusterKey) -> Iterat
     node, file = _quote(machine.node), _kubeconfig(key)
     is_deletion = machine.request_type is RequestType.DELETION
     yield Command(
-        title="Why it waits",
+        title="Show what it waits for",
         command=f"haulout why {node} --kubeconfig {file}",
         reason="shows what the profiles of its node wait for; “Get its kubeconfig and test it” writes the kubeconfig",
     )

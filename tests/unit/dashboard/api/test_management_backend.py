@@ -128,7 +128,7 @@ def test_active_machines_of_a_tile_are_limited_and_counted() -> None:
             LEAVING,
             ConnectionState.CONNECTED,
             [
-                "Why it waits",
+                "Show what it waits for",
                 "Approve it by hand",
                 "Delete the Machine without preparing its node",
                 "Show the Machine and its conditions",
@@ -143,7 +143,12 @@ def test_active_machines_of_a_tile_are_limited_and_counted() -> None:
         (
             REQUESTED,
             ConnectionState.CONNECTED,
-            ["Why it waits", "Approve it by hand", "Withdraw the request", "Show the Machine and its conditions"],
+            [
+                "Show what it waits for",
+                "Approve it by hand",
+                "Withdraw the request",
+                "Show the Machine and its conditions",
+            ],
         ),
         (
             replace(REQUESTED, is_approved=True),

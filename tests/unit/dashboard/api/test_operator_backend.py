@@ -273,7 +273,7 @@ async def test_edit_preview_lists_nodes_that_gain_or_lose_a_profile(clock: Virtu
         texts = {change.text: change.nodes for change in found.changes}
         assert texts["would lose profile os while maintenance-required"] == ("n1",)
         assert texts["would lose profile os"] == ("n2",)
-        assert {"profile os is gone", "profile kernel is new"} <= set(texts)
+        assert {"profile os is removed", "profile kernel is new"} <= set(texts)
 
 
 async def test_edit_preview_works_without_a_configuration_in_force(clock: VirtualClock) -> None:

@@ -184,6 +184,6 @@ def _named_differences(family: str, before: Mapping[str, Any], after: Mapping[st
         if name not in before:
             yield f"{family} {name} is new"
         elif name not in after:
-            yield f"{family} {name} is gone"
+            yield f"{family} {name} is removed"
         elif before[name] != after[name]:
             yield f"{family} {name} changed"

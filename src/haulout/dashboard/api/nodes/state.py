@@ -169,7 +169,7 @@ def _assess_drain_of_maintenance(order: NodeMaintenance, observation: NodeObserv
     first = min(blockers, key=lambda blocker: blocker.since or observation.now, default=None)
     assessment = NodeAssessment(
         state=NodeState.DRAINING,
-        why=f"{title}: {len(status.pending_pods)} of {status.eviction_pods} pods are still to leave",
+        why=f"{title}: {len(status.pending_pods)} of {status.eviction_pods} pods have not left",
         since=drain.start_time if drain is not None else order.metadata.creation_timestamp,
         at=(drain.deadline if drain is not None else None) or status.next_reconcile,
         progress=status.drain_progress,

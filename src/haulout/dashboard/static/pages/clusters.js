@@ -285,7 +285,7 @@ function budget({ name, used, limit, text, holders = [], waiting = [] }) {
     h("div", { class: "item-head" }, h("strong", {}, h("bdi", {}, name)), h("span", { class: "note" }, `${used} of ${limit}`)),
     meter(used, limit, `Budget ${name}: ${used} of ${limit} used`),
     text ? h("p", {}, h("bdi", {}, text)) : null,
-    holders.length ? h("p", {}, "Now: ", links(holders)) : null,
+    holders.length ? h("p", {}, "In maintenance: ", links(holders)) : null,
     waiting.length ? h("p", {}, "Waiting: ", links(waiting)) : null,
   );
 }

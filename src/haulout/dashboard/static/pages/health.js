@@ -163,7 +163,7 @@ function requests(all) {
     { title: "Median", numeric: true, cell: ({ medianSeconds = 0 }) => took(medianSeconds) },
     { title: "Slowest recent", numeric: true, cell: ({ worstSeconds = 0 }) => slow(worstSeconds) },
   ];
-  return card("Calls to the API server", {}, worstFirst("Calls to the API server", columns, all, isBad));
+  return card("Requests to the API server", {}, worstFirst("Requests to the API server", columns, all, isBad));
 }
 
 function worstFirst(label, columns, rows, isBad) {

@@ -185,13 +185,13 @@ CASES = {
     ),
     "an order that has just taken its node": Case(
         NodeState.DRAINING,
-        "NodeMaintenance patch: 4 of 4 pods are still to leave",
+        "NodeMaintenance patch: 4 of 4 pods have not left",
         cordoned_for("NodeMaintenance/patch"),
         observed={"orders": (order("Running", cordoned=False, pendingPods=["a", "b", "c", "d"], evictionPods=4),)},
     ),
     "an order that drains": Case(
         NodeState.DRAINING,
-        "NodeMaintenance patch: 1 of 4 pods are still to leave",
+        "NodeMaintenance patch: 1 of 4 pods have not left",
         observed={
             "orders": (order("Running", cordoned=True, pendingPods=["cart-0"], evictionPods=4, drainProgress=75),)
         },
