@@ -75,7 +75,9 @@ async def maintain_machine(shell: Shell, dashboard: Dashboard) -> None:
         "runtime-extension-maintenance-controller.cloud.sap/approve-maintenance-"
     )
     waiting_machine = await dashboard.machine("team-a/prod", approved=False)
-    assert "requests maintenance, and waits for label" in dashboard.run_command(waiting_machine, "Show what it waits for")
+    assert "requests maintenance, and waits for label" in dashboard.run_command(
+        waiting_machine, "Show what it waits for"
+    )
     dashboard.run_command(waiting_machine, "Approve it by hand")
     approved_machine = await dashboard.machine("team-a/prod", approved=True)
     assert "approved" in dashboard.run_command(approved_machine, "Show the Machine and its conditions")

@@ -9,7 +9,7 @@ from typing import Any
 from haulout.api.clusterapi import EXTENSION_LEASE
 from haulout.app.leases import LEADER_LEASE, PROFILES_LEASE
 from haulout.drain.blockers import PROGRESS_KINDS
-from haulout.runtime.packaging import Alert, Severity
+from haulout.runtime.package_files import Alert, Severity
 from tools.components import packaged_components
 
 RUNBOOK = "https://haulout.dev/docs/operations/alerts.html"  # the page on the public site; change it for a mirror

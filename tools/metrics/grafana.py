@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from haulout.runtime.packaging import Panel, Query
+from haulout.runtime.package_files import Panel, Query
 from tools.components import packaged_components
 
 # The version of Grafana's dashboard format. Newer releases of Grafana migrate it when they import it.

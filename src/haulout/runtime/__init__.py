@@ -20,6 +20,6 @@ The rules that every controller on top of it keeps:
 
 `reconciler` is the interface of a controller, `controller` the loop that runs it. `flapping_guard` pauses keys that
 change without end. `status_writer` limits the rate of status writes. `journal` tells each transition once. `component`
-describes a part of the process that can be switched on, and `packaging` what it adds to the chart and the alerts.
+describes a part of the process that can be switched on, and `package_files` what it adds to the chart and the alerts.
 `supervisor` restarts it after a failure. `handover` ends the leadership before the own node is drained.
 """

@@ -316,7 +316,7 @@ def test_deadlock_error_names_the_waiting_tasks_and_lines(caplog: pytest.LogCapt
 
     with (
         caplog.at_level(logging.DEBUG),
-        pytest.raises(Deadlock, match=r"no timer is set: .*the lonely one in .*\.waits_for_nobody line \d+"),
+        pytest.raises(Deadlock, match=r"no timer is set: .*the lonely one in .*\.wait_forever line \d+"),
     ):
         run_virtual(main())
     gc.collect()

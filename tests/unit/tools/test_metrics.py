@@ -14,7 +14,7 @@ import haulout
 from haulout.cli.entry import haulout as program
 from haulout.core.metrics import MetricKind
 from haulout.httpserver import metrics
-from haulout.runtime.packaging import Alert
+from haulout.runtime.package_files import Alert
 from support.metrics.alert_cases import FIRING_CASES
 from support.metrics.promql import Expression
 from tools.docsite import urls

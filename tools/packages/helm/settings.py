@@ -4,7 +4,7 @@ from haulout.app.components import ComponentType
 from haulout.app.manifests import agent_manifests, workload
 from haulout.controllers.nodemaintenance import node_lease
 from haulout.controllers.notices.orphans import AGENT_SOURCES
-from haulout.runtime.packaging import ChartValues
+from haulout.runtime.package_files import ChartValues
 from tools.components import packaged_components
 from tools.metrics.alerts import RUNBOOK
 from tools.packages.helm.common import object_key

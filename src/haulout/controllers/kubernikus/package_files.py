@@ -1,7 +1,7 @@
 """Kubernikus in the Helm chart, the alerts and the Grafana dashboard."""
 
 from haulout.controllers.kubernikus.settings import KubernikusSettings, SecretKey
-from haulout.runtime.packaging import (
+from haulout.runtime.package_files import (
     Alert,
     ChartPermissions,
     ChartText,

@@ -1,6 +1,6 @@
 """What a component adds to the Helm chart, the alerts and the Grafana dashboard.
 
-The module `packaging` beside a component contains its `PACKAGING`. Only the tools that make these files import it.
+The module `package_files` beside a component contains its `PACKAGING`. Only the tools that make these files import it.
 """
 
 from collections.abc import Mapping

@@ -1,6 +1,6 @@
 """ESX in the Helm chart, the alerts and the Grafana dashboard."""
 
-from haulout.runtime.packaging import Alert, ChartPermissions, ChartValues, Packaging, Panel, Query
+from haulout.runtime.package_files import Alert, ChartPermissions, ChartValues, Packaging, Panel, Query
 
 PACKAGING = Packaging(
     chart=ChartValues(
