@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from haulout.api.resources import CUSTOM_RESOURCE_DEFINITIONS
-from haulout.controllers.nodemaintenance import controller
+from haulout.controllers.nodemaintenance import reconciler
 from haulout.controllers.nodemaintenance import status as told
 from support.builders.objects import a_pod
 from support.clusters.cluster_plan import ClusterPlan, PlanFactory
@@ -46,7 +46,7 @@ def seconds(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     """Return the duration of a fault: minutes on simulated time, seconds on real time with earlier reports."""
     if request.config.getoption("--backend") == "sandbox":
         return 600.0
-    for module in (controller, told):
+    for module in (reconciler, told):
         monkeypatch.setattr(module, "BLOCKED_AFTER", timedelta(seconds=1))
     return 8.0
 

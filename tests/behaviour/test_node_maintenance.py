@@ -10,7 +10,7 @@ import pytest
 
 from haulout.api.nodemaintenance import FINALIZER
 from haulout.api.objects import RawObject
-from haulout.controllers.nodemaintenance import controller, decision
+from haulout.controllers.nodemaintenance import decision, reconciler
 from support.builders.objects import a_pod
 from support.clusters.cluster_plan import ClusterPlan, PlanFactory
 from support.clusters.live_cluster import LiveCluster
@@ -54,7 +54,7 @@ def short_durations(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPa
     if request.config.getoption("--backend") == "real":
         monkeypatch.setattr(decision, "LEASE_LOST_TIMEOUT", timedelta(seconds=3))
         monkeypatch.setattr(decision, "LEASE_CHECK_INTERVAL", timedelta(seconds=0.5))
-        monkeypatch.setattr(controller, "BLOCKED_AFTER", timedelta(seconds=1))
+        monkeypatch.setattr(reconciler, "BLOCKED_AFTER", timedelta(seconds=1))
 
 
 async def wait_for_success_event(cluster: LiveCluster) -> None:

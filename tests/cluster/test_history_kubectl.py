@@ -73,7 +73,16 @@ async def test_kubectl_table_has_the_last_change_and_the_entry_count(
             assert (real_result.code, real_result.err) == (0, ""), command
             outputs[command] = real_result.out.splitlines()
     header, row = outputs[f"get mr {NAME}"]
-    assert re.split(r" {2,}", header) == ["NAME", "LAST CHANGE", "WHAT", "FROM", "TO", "ENTRIES", "NODE DELETED", "AGE"]
+    assert re.split(r" {2,}", header) == [
+        "NAME",
+        "LAST CHANGE",
+        "OBJECT",
+        "FROM",
+        "TO",
+        "ENTRIES",
+        "NODE DELETED",
+        "AGE",
+    ]
     assert re.split(r" {2,}", row)[2:6] == ["profile/os", "maintenance-required", "in-maintenance", "12"]
     assert AGE.fullmatch(re.split(r" {2,}", row)[6])
     assert "room passed" in outputs[f"get mr {NAME} -o wide"][1]
