@@ -38,7 +38,7 @@ async def operator(
     """Run one with the environment of its Deployment; with profiles and a dashboard, if wished."""
     process = await asyncio.create_subprocess_exec(
         sys.executable,
-        str(Path(__file__).with_name("operating.py")),
+        str(Path(__file__).with_name("operator_program.py")),
         kubeconfig,
         "" if config is None else str(config),
         "" if port is None else str(port),

@@ -1,6 +1,6 @@
 """The operator in a process of its own, which counts what it sends: for `operated`.
 
-python operating.py KUBECONFIG CONFIGURATION PORT
+python operator_program.py KUBECONFIG CONFIGURATION PORT
 
 Each line that it reads is answered with its numbers so far, as JSON. Without a CONFIGURATION there are no profiles,
 without a PORT no dashboard; they are empty then.
