@@ -1,7 +1,6 @@
 """The cordon owners of a node, from its annotation, and whether each still exists.
 
-An owner is named `NodeMaintenance/patch-n1`, `profile/os`, or as a component of the operator
-declares it. A
+An owner is named `NodeMaintenance/patch-n1`, `profile/os`, or as a component of the operator declares it. A
 NodeMaintenance that is deleted or is about another node owns nothing, nor does a profile that the node no longer has,
 nor a label or mark that was removed: their cordon is orphaned, and a user may remove it. An owner counts as present if
 we may not read it.

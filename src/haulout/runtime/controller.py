@@ -44,8 +44,8 @@ WATCH_DELAY = timedelta(seconds=10)  # the same where only the watch can tell, f
 BACKOFF = Backoff(limit=timedelta(minutes=1))  # permissions may be granted meanwhile, for which there is no event
 WORKERS = 16
 
+# Errors that mean: the observation was stale, and nothing was changed.
 STALE = Conflict, NotFound, ObservationStale
-"""Errors that mean: the observation was stale, and nothing was changed."""
 
 Run = Callable[[], Awaitable[object]]
 
@@ -70,6 +70,9 @@ class ReconcileRunner(Generic[K, O, D]):
     async def reconcile(self, key: K) -> datetime | None:
         """Reconcile a key; return when to do so again."""
         if paused_until := self._flapping.paused_until(key):
+            # A deletion ends the pause: what runs for the object, such as a drain, must stop at once.
+            if await self._reconciler.observe(key) is None:
+                return await self._forget(key)
             log.warning(
                 "%s %s changes too often; its reconciliation is paused until %s UTC",
                 self.name,

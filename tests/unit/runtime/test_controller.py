@@ -302,3 +302,62 @@ async def test_subscriptions_end_with_the_controller(client: Client, clock: Cloc
     task.cancel()
     await asyncio.wait([task])
     assert ended == ["subscription"]
+
+
+async def test_success_ends_the_count_of_stale_runs(client: Client) -> None:
+    counters = Counters(targets={"a": 0}, can_refresh=False)
+    controller = a_controller(client, counters)
+    for _ in range(2):
+        counters.targets["a"] += 1
+        counters.errors = [conflict() for _ in range(MAX_CONFLICTS - 1)]
+        for _ in range(MAX_CONFLICTS):
+            await controller.reconcile("a")
+    assert counters.values == {"a": 2}
+    assert counters.failures == []
+
+
+async def test_object_created_again_under_a_name_is_not_paused(client: Client) -> None:
+    counters = Counters(targets={"a": flapping_guard.MAX_CHANGES})
+    controller = a_controller(client, counters, max_actions=flapping_guard.MAX_CHANGES + 1)
+    await controller.reconcile("a")
+    del counters.targets["a"], counters.values["a"]
+    await controller.reconcile("a")
+    counters.targets["a"] = 1
+    assert await controller.reconcile("a") is None
+    assert counters.values == {"a": 1}
+
+
+async def test_nothing_is_reconciled_after_a_handover_while_stop_runs(client: Client, clock: Clock) -> None:
+    counters = Counters(targets={"a": 1})
+    handover = Handover("n1")
+    controller = a_controller(client, counters, handover=handover)
+
+    async def stop() -> None:
+        controller.queue.add("a")
+        await clock.sleep(SECOND)
+
+    running = asyncio.ensure_future(controller.run(stop=stop))  # noqa: TID251 - awaited below
+    await clock.sleep(SECOND)
+    with pytest.raises(LeadershipHandover):
+        handover.before_drain("n1")
+    with pytest.raises(LeadershipHandover):
+        await running
+    assert counters.values == {}
+
+
+async def test_exclusive_lock_is_held_during_a_reconcile(client: Client) -> None:
+    lock = asyncio.Lock()
+    was_locked: list[bool] = []
+
+    class Exclusive(Counters):
+        def exclusive(self, key: str) -> asyncio.Lock:
+            del key
+            return lock
+
+        async def observe(self, key: str) -> int | None:
+            was_locked.append(lock.locked())
+            return await super().observe(key)
+
+    await a_controller(client, Exclusive(targets={"a": 0})).reconcile("a")
+    assert was_locked == [True]
+    assert not lock.locked()
