@@ -17,9 +17,9 @@ from statistics import median
 
 import uvloop
 
+from haulout.api.leases import LEADER_LEASE, PROFILES_LEASE
 from haulout.api.maintenancenotice import MAINTENANCE_NOTICES
 from haulout.api.resources import CUSTOM_RESOURCE_DEFINITIONS, NAMESPACES, NODES, PODS
-from haulout.app.leases import LEADER_LEASE, PROFILES_LEASE
 from haulout.app.manifests import operator_manifests
 from haulout.core.clock import Clock, RealClock
 from haulout.core.timestamps import whole_seconds

@@ -14,11 +14,11 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from random import Random
 
-from haulout.app.leases import LEADER_LEASE, PROFILES_LEASE
+from haulout.api.leases import LEADER_LEASE, PROFILES_LEASE
 from haulout.app.operator import OperatorSettings, run_operator
-from haulout.app.profiles_file import ProfilesFile
 from haulout.cli import asyncio_runner
 from haulout.cli.run.cluster_mode import open_profiles
+from haulout.controllers.profiles.config.profiles_file import ProfilesFile
 from haulout.core.clock import RealClock
 from haulout.httpserver.listener import ListenAddress
 from haulout.kube.client import Client

@@ -11,8 +11,8 @@ from haulout.api.maintenancenotice import MAINTENANCE_NOTICES
 from haulout.api.objects import Node
 from haulout.app.manifests import operator_manifests
 from haulout.app.manifests.operator_manifests import Installation
-from haulout.app.notices import NoticesComponent
 from haulout.app.operator import OperatorSettings, run_operator
+from haulout.controllers.notices.component import NoticesComponent
 from haulout.kube.client import Client
 from haulout.kube.informer import Informer
 from haulout.providers.aws.event_source import AwsEventSource

@@ -9,7 +9,7 @@ from haulout.api.machinemaintenance import NAMESPACE as RECORDS
 from haulout.api.openshift import MACHINE_NAMESPACE
 from haulout.app.manifests import operator_manifests
 from haulout.app.manifests.operator_manifests import Installation
-from haulout.app.profiles import ProfilesComponent
+from haulout.controllers.profiles.component import ProfilesComponent
 from haulout.controllers.profiles.config import loader
 from haulout.controllers.profiles.config.model import Configuration
 from haulout.controllers.profiles.plugins.registry import registries

@@ -7,8 +7,8 @@ from typing import Any
 
 from haulout.api.maintenancenotice import MAINTENANCE_NOTICES, NoticePhase, NoticeStage, definition
 from haulout.api.notice_reports import MaintenancePlan
-from haulout.app.notices import NoticesComponent
 from haulout.app.operator import OperatorSettings, run_operator
+from haulout.controllers.notices.component import NoticesComponent
 from haulout.controllers.notices.permissions import permissions
 from haulout.core.timestamps import micro_time
 from haulout.kube import rbac

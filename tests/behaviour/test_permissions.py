@@ -12,13 +12,14 @@ from pathlib import Path
 
 import pytest
 
+from haulout.api.leases import PROFILES_LEASE
 from haulout.api.objects import RawObject
 from haulout.app import permissions
-from haulout.app.leases import PROFILES_LEASE
 from haulout.controllers.nodemaintenance import permissions as maintenance
 from haulout.controllers.nodemaintenance.settings import NodeMaintenanceSettings
 from haulout.controllers.profiles.config import loader
 from haulout.controllers.profiles.config.model import Configuration
+from haulout.controllers.profiles.missing_permissions import profile_permissions
 from haulout.controllers.profiles.plugins.registry import registries
 from haulout.drain.permissions import POD_DELETION
 from haulout.kube import rbac
@@ -152,7 +153,7 @@ def unused_grants(cluster: LiveCluster, configuration: Configuration) -> list[st
     """Return the unused permissions of a configuration, as far as they are known."""
     return [
         item
-        for item in unused_verbs(cluster, permissions.profile_permissions(configuration, namespace=NAMESPACE))
+        for item in unused_verbs(cluster, profile_permissions(configuration, namespace=NAMESPACE))
         if item not in RARELY_USED
     ]
 

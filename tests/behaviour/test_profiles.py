@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from haulout.app.leases import LEADER_LEASE, PROFILES_LEASE
-from haulout.app.profiles import ProfilesComponent
+from haulout.api.leases import LEADER_LEASE, PROFILES_LEASE
+from haulout.controllers.profiles.component import ProfilesComponent
 from support.builders.objects import a_lease
 from support.clusters.cluster_plan import PlanFactory
 from support.clusters.live_cluster import LiveCluster

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from haulout.api.leases import PROFILES_LEASE
 from haulout.api.objects import RawObject
-from haulout.app.leases import PROFILES_LEASE
 from support.clusters.cluster_plan import ClusterPlan, PlanFactory
 from support.clusters.live_cluster import LiveCluster, RunningProgram
 from support.fakes.external_client import FakeExternalClient

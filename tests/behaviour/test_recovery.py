@@ -5,7 +5,7 @@ from pathlib import Path
 
 from haulout.api.maintenancenotice import MAINTENANCE_NOTICES, definition
 from haulout.api.workloads import WORKLOADS_ANNOTATION
-from haulout.app.profiles import ProfilesComponent
+from haulout.controllers.profiles.component import ProfilesComponent
 from haulout.controllers.profiles.default_profile import RECOVERY
 from support.clusters.cluster_plan import ClusterPlan, PlanFactory
 from support.clusters.live_cluster import LiveCluster

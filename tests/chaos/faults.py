@@ -17,7 +17,7 @@ from chaos.proxy import Network
 from chaos.replicas import GROUP, NAMESPACE, USERS, Replica
 from chaos.workload import CORDONED_NODE, MAINTAINED_NODES, is_held, operator_bindings
 from chaos.world import RoundCluster
-from haulout.app.leases import LEADER_LEASE, PROFILES_LEASE
+from haulout.api.leases import LEADER_LEASE, PROFILES_LEASE
 from haulout.budget.slots import LEDGER
 from haulout.kube.slot_ledger import ledger_name
 

@@ -32,7 +32,7 @@ from chaos.report import Round
 from chaos.workload import BUDGET, PROBE_NOTICE_NODE, Workload
 from chaos.world import RoundCluster
 from controlplane import ControlPlane
-from haulout.app.leases import LEADER_LEASE, PROFILES_LEASE
+from haulout.api.leases import LEADER_LEASE, PROFILES_LEASE
 from haulout.budget.slots import LEDGER
 from haulout.core.clock import RealClock
 from haulout.kube.slot_ledger import ledger_name

@@ -14,7 +14,7 @@ from chaos.recording import read_audit
 from chaos.replicas import NAMESPACE, Replica
 from chaos.workload import P, Workload
 from controlplane import ControlPlane
-from haulout.app.leases import LEADER_LEASE
+from haulout.api.leases import LEADER_LEASE
 from haulout.core.clock import RealClock
 
 

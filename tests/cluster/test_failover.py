@@ -18,9 +18,9 @@ import pytest
 from aiohttp import web
 
 from controlplane import ControlPlane
+from haulout.api.leases import LEADER_LEASE, PROFILES_LEASE
 from haulout.api.maintenancenotice import MAINTENANCE_NOTICES
 from haulout.api.resources import LEASES, NODES, PODS
-from haulout.app.leases import LEADER_LEASE, PROFILES_LEASE
 from haulout.app.manifests import operator_manifests
 from haulout.core.clock import RealClock
 from haulout.kube.client import Client

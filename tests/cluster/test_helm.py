@@ -24,8 +24,8 @@ from haulout.app.manifests.hub_manifests import HubInstallation
 from haulout.app.manifests.operator_manifests import Installation
 from haulout.app.operator import OperatorSettings, run_operator
 from haulout.app.operator_status import OperatorStatus
-from haulout.app.profiles import ProfilesComponent
-from haulout.app.profiles_file import ProfilesFile
+from haulout.controllers.profiles.component import ProfilesComponent
+from haulout.controllers.profiles.config.profiles_file import ProfilesFile
 from haulout.controllers.profiles.external.network_client import NetworkClient
 from haulout.controllers.profiles.plugin import PROFILE_LABEL, STATE_LABEL
 from haulout.core.clock import RealClock

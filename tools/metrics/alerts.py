@@ -7,7 +7,7 @@ that do not lead expose none, or outdated values. Each alert has a section in th
 from typing import Any
 
 from haulout.api.clusterapi import EXTENSION_LEASE
-from haulout.app.leases import LEADER_LEASE, PROFILES_LEASE
+from haulout.api.leases import LEADER_LEASE, PROFILES_LEASE
 from haulout.drain.blockers import PROGRESS_KINDS
 from haulout.runtime.package_files import Alert, Severity
 from tools.components import packaged_components

@@ -7,11 +7,12 @@ or the other way round. The reference, the alerts and the Grafana dashboard use 
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from haulout.app import notice_metrics, replica
+from haulout.app import replica
 from haulout.app.components import component_types
 from haulout.budget import metrics as budgets
 from haulout.controllers.clusterapi import metrics as hub
 from haulout.controllers.machines.component import MachinesComponent
+from haulout.controllers.notices.metrics import METRICS as NOTICE_METRICS
 from haulout.controllers.profiles import metrics as profiles
 from haulout.core.metrics import Metric, MetricKind
 from haulout.drain import metrics as drains
@@ -44,7 +45,7 @@ GROUPS = (
     Group("drains", drains.METRICS),
     Group("budgets", budgets.METRICS),
     Group("profiles", tuple(it for it in profiles.METRICS if not _is_from_predecessor(it))),
-    Group("notices", notice_metrics.METRICS),
+    Group("notices", NOTICE_METRICS),
     Group("agent", agent.METRICS),
     Group("machines", MachinesComponent.metrics),
     Group("hub", hub.METRICS),

@@ -12,10 +12,10 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 from haulout import __version__
+from haulout.api.leases import LEADER_LEASE, PROFILES_LEASE
 from haulout.api.maintenancenotice import NoticeCondition
-from haulout.app.leases import LEADER_LEASE, PROFILES_LEASE
-from haulout.app.notices import SourceListener
 from haulout.app.operator_status import OperatorStatus
+from haulout.controllers.notices.component import SourceListener
 from haulout.controllers.profiles import default_profile
 from haulout.controllers.profiles.config.forbidden_plugins import format_refusals
 from haulout.controllers.profiles.config.model import Configuration

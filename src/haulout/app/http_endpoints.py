@@ -13,8 +13,8 @@ from aiohttp import web
 
 from haulout import __version__
 from haulout.api.clusterapi import EXTENSION_LEASE
+from haulout.api.leases import LEADER_LEASE, PROFILES_LEASE
 from haulout.api.objects import RawObject
-from haulout.app.leases import LEADER_LEASE, PROFILES_LEASE
 from haulout.controllers.profiles import default_profile
 from haulout.controllers.profiles.config.model import Configuration
 from haulout.core import duration
@@ -37,7 +37,7 @@ from haulout.kube.client import Client
 
 if TYPE_CHECKING:
     from haulout.app.operator_status import OperatorStatus
-    from haulout.app.profiles import ProfilesComponent
+    from haulout.controllers.profiles.component import ProfilesComponent
     from haulout.dashboard.api.backend import Backend
     from haulout.httpserver.serving_certificate import ServingCertificate
 

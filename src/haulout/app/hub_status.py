@@ -25,7 +25,7 @@ from haulout.kube.client import Client
 from haulout.runtime.supervisor import Supervisor
 
 if TYPE_CHECKING:
-    from haulout.app.profiles import ProfilesComponent
+    from haulout.controllers.profiles.component import ProfilesComponent
     from haulout.dashboard.api.backend import Backend
     from haulout.dashboard.api.health import RecentWarnings
 

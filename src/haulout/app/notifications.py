@@ -9,15 +9,15 @@ from collections.abc import Iterable
 from haulout.api.maintenancenotice import MAINTENANCE_NOTICES, MaintenanceNotice
 from haulout.api.nodemaintenance import NODE_MAINTENANCES, NodeMaintenance
 from haulout.api.reasons import OperatorEventReason
-from haulout.app.notices import NoticesComponent
-from haulout.app.operator_events import OperatorEvents
-from haulout.app.profiles import ProfilesComponent
 from haulout.controllers.nodemaintenance import notification as of_maintenances
 from haulout.controllers.notices import events as of_notices
+from haulout.controllers.notices.component import NoticesComponent
+from haulout.controllers.profiles.component import ProfilesComponent
 from haulout.controllers.profiles.notify.object_notifier import NotifiedKind, ObjectNotifier
 from haulout.kube.client import Client
 from haulout.kube.informer import Informer
 from haulout.kube.recorder import EventRecorder
+from haulout.runtime.operator_events import OperatorEvents
 
 
 async def run_notifications(

@@ -3,8 +3,8 @@
 All replicas serve the webhook; one leads. The lease has the name of the Node Maintenance Operator's, so that an old
 operator in the same namespace and a new one never work at once.
 
-The leader also runs, each if configured or installed: profiles (`haulout.app.profiles`), notices
-(`haulout.app.notices`), Machines (`haulout.controllers.machines`), and the registered components
+The leader also runs, each if configured or installed: profiles (`haulout.controllers.profiles.component`), notices
+(`haulout.controllers.notices.component`), Machines (`haulout.controllers.machines`), and the registered components
 (`haulout.app.components`), some of them under the lease of profiles. Each has a supervisor: one that fails restarts
 alone, and all else continues.
 
@@ -22,18 +22,15 @@ from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING
 
+from haulout.api.leases import LEADER_LEASE, PROFILES_LEASE
 from haulout.api.maintenancenotice import MaintenanceNotice
 from haulout.api.objects import Node
 from haulout.api.openshift import MACHINE_OF_NODE
 from haulout.api.reasons import OperatorEventReason
 from haulout.app.dashboard import run_dashboard
 from haulout.app.http_endpoints import serve_secure_metrics
-from haulout.app.leases import LEADER_LEASE, PROFILES_LEASE
-from haulout.app.notices import NoticesComponent, run_notices
 from haulout.app.notifications import run_notifications
-from haulout.app.operator_events import OperatorEvents
 from haulout.app.operator_status import OperatorStatus
-from haulout.app.profiles import ProfilesComponent, log_other_holder, run_profiles
 from haulout.app.replica import ReplicaSettings, serve_replica
 from haulout.budget.budget_check import WaitingList
 from haulout.budget.limits import NO_BUDGET
@@ -42,7 +39,9 @@ from haulout.controllers.nodemaintenance import node_lease
 from haulout.controllers.nodemaintenance.controller import NodeMaintenanceController
 from haulout.controllers.nodemaintenance.informers import node_cache
 from haulout.controllers.nodemaintenance.settings import NodeMaintenanceSettings
+from haulout.controllers.notices.component import NoticesComponent, run_notices
 from haulout.controllers.notices.profile_policy import ProfilePolicy
+from haulout.controllers.profiles.component import ProfilesComponent, log_other_holder, run_profiles
 from haulout.core.clock import Clock
 from haulout.dashboard.api.nodes.informers import Informers
 from haulout.drain.metrics import NODE_MAINTENANCE, PROFILE
@@ -57,6 +56,7 @@ from haulout.kube.leaderelection import LeaderElection
 from haulout.kube.recorder import EventRecorder
 from haulout.runtime.component import Component, Leader
 from haulout.runtime.handover import Handover
+from haulout.runtime.operator_events import OperatorEvents
 from haulout.runtime.supervisor import wait_for_handover
 from haulout.webhook.settings import WebhookSettings
 

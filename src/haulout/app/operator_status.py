@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 from haulout import __version__
 from haulout.api.objects import Node, RawObject
 from haulout.app import replica
-from haulout.app.notices import NoticesComponent
-from haulout.app.profiles import ProfilesComponent
 from haulout.budget.metrics import WAITING, BudgetMetrics
 from haulout.controllers.machines.component import MachinesComponent
 from haulout.controllers.nodemaintenance.controller import NodeMaintenanceController
+from haulout.controllers.notices.component import NoticesComponent
+from haulout.controllers.profiles.component import ProfilesComponent
 from haulout.core.metrics import MetricVec
 from haulout.drain.metrics import NODE_MAINTENANCE, PROFILE, DrainMetrics
 from haulout.history.pending_entries import Backlog

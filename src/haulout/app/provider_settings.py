@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from haulout.api.objects import Node
-from haulout.app.notices import MakeSources
+from haulout.controllers.notices.component import MakeSources
 from haulout.core import cloud_sdk
 from haulout.core.yaml_decoder import did_you_mean, join_with_or
 from haulout.kube.client import Client

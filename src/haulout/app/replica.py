@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Protocol
 
+from haulout.api.leases import LEADER_LEASE, PROFILES_LEASE
 from haulout.app.http_endpoints import ServedReplica, serve_http
-from haulout.app.leases import LEADER_LEASE, PROFILES_LEASE
 from haulout.core.metrics import Metric, MetricKind, MetricVec
 from haulout.dashboard.api.health import RecentWarnings
 from haulout.dashboard.auth.settings import AccessSettings

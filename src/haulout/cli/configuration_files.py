@@ -7,12 +7,12 @@ from typing import Any
 import click
 
 from haulout.app.components import ComponentSettings, ComponentType, component_types
-from haulout.app.permissions import profile_permissions
 from haulout.cli.check.command import read_input
 from haulout.cli.output import format_pairs, printable
 from haulout.controllers.profiles import permissions
 from haulout.controllers.profiles.config.dry_run import dry_run
 from haulout.controllers.profiles.config.model import Configuration
+from haulout.controllers.profiles.missing_permissions import profile_permissions
 from haulout.controllers.profiles.plugins.registry import registries
 from haulout.errors import ConfigErrors, UsageError
 from haulout.kube.rbac import Permission

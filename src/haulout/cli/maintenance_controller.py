@@ -44,8 +44,8 @@ def maintenance_controller(ctx: click.Context, args: tuple[str, ...]) -> None:
         return
     from pathlib import Path
 
-    from haulout.app.profiles_file import DEFAULT_PATH
     from haulout.cli.run.cluster_mode import OperatorOptions, run_operator_process
+    from haulout.controllers.profiles.config.profiles_file import DEFAULT_PATH
 
     values = parse(args, _FLAGS)
     operator_options = OperatorOptions(

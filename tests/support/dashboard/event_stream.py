@@ -17,11 +17,11 @@ from haulout.api import maintenancerecord
 from haulout.api.maintenancenotice import definition
 from haulout.api.nodemaintenance import NODE_MAINTENANCES
 from haulout.api.objects import RawObject
-from haulout.app.notices import NoticesComponent
 from haulout.app.operator import OperatorSettings, run_operator
 from haulout.app.operator_status import OperatorStatus
-from haulout.app.profiles import ProfilesComponent
-from haulout.app.profiles_file import ProfilesFile
+from haulout.controllers.notices.component import NoticesComponent
+from haulout.controllers.profiles.component import ProfilesComponent
+from haulout.controllers.profiles.config.profiles_file import ProfilesFile
 from haulout.dashboard.api.backend import EventStream
 from haulout.dashboard.api.node_backend import NodeBackend
 from haulout.dashboard.api.responses import encode

@@ -26,8 +26,8 @@ from haulout.app.manifests import operator_manifests
 from haulout.app.manifests.operator_manifests import Installation
 from haulout.app.operator import OperatorSettings, run_operator
 from haulout.app.operator_status import OperatorStatus
-from haulout.app.profiles import ProfilesComponent
-from haulout.app.profiles_file import ProfilesFile
+from haulout.controllers.profiles.component import ProfilesComponent
+from haulout.controllers.profiles.config.profiles_file import ProfilesFile
 from haulout.core.clock import Clock, RealClock
 from haulout.dashboard.api.types import AuthMode
 from haulout.dashboard.auth.permissions import OPERATOR_ROLE, VIEWER_ROLE, Impersonation

@@ -23,15 +23,15 @@ from zoneinfo import ZoneInfo
 
 import click
 
-from haulout.app.leases import PROFILES_LEASE
+from haulout.api.leases import PROFILES_LEASE
 from haulout.app.manifests import operator_manifests
 from haulout.app.manifests.operator_manifests import Installation
-from haulout.app.profiles import ProfilesComponent, run_profiles
-from haulout.app.profiles_file import ProfilesFile
 from haulout.cli.output import ASCII_MARKS
 from haulout.cli.why import why_text
+from haulout.controllers.profiles.component import ProfilesComponent, run_profiles
 from haulout.controllers.profiles.config.dry_run import dry_run
 from haulout.controllers.profiles.config.model import Configuration
+from haulout.controllers.profiles.config.profiles_file import ProfilesFile
 from haulout.controllers.profiles.explain.explanation import explain
 from haulout.controllers.profiles.plugin import STATE_LABEL, State
 from haulout.controllers.profiles.plugins.registry import registries

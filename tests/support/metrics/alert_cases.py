@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from haulout.api.clusterapi import EXTENSION_LEASE
-from haulout.app.leases import LEADER_LEASE
+from haulout.api.leases import LEADER_LEASE
 from haulout.runtime.package_files import Alert
 from support.metrics.promql import seconds
 from tools.metrics.alerts import ALERTS, as_rule

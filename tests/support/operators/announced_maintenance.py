@@ -11,10 +11,10 @@ from haulout.api import maintenancerecord
 from haulout.api.maintenancenotice import MaintenanceKind, NoticeCondition, NoticeStage, definition
 from haulout.api.notice_reports import MaintenancePlan, NoticeReport
 from haulout.api.objects import NodeConditionType, RawObject
-from haulout.app.notices import NoticesComponent
 from haulout.app.operator import OperatorSettings, run_operator
-from haulout.app.profiles import ProfilesComponent
-from haulout.app.profiles_file import ProfilesFile
+from haulout.controllers.notices.component import NoticesComponent
+from haulout.controllers.profiles.component import ProfilesComponent
+from haulout.controllers.profiles.config.profiles_file import ProfilesFile
 from haulout.core.timestamps import micro_time
 from haulout.kube.client import Client
 from haulout.providers.notice_writer import NoticeWriter

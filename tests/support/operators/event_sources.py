@@ -8,7 +8,7 @@ from typing import Any
 from haulout.api.maintenancenotice import MAINTENANCE_NOTICES, MaintenanceKind
 from haulout.api.notice_reports import NoticeReport
 from haulout.api.objects import Node, RawObject
-from haulout.app.notices import MakeSources
+from haulout.controllers.notices.component import MakeSources
 from haulout.core.clock import Clock
 from haulout.core.timestamps import micro_time
 from haulout.kube.client import Client

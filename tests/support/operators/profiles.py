@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from haulout.app.operator import OperatorSettings, run_operator
-from haulout.app.profiles import ProfilesComponent
-from haulout.app.profiles_file import ProfilesFile
+from haulout.controllers.profiles.component import ProfilesComponent
+from haulout.controllers.profiles.config.profiles_file import ProfilesFile
 from haulout.controllers.profiles.plugin import DATA_ANNOTATION, PROFILE_LABEL, STATE_LABEL, ExternalClient
 from haulout.kube.client import Client
 from support.clusters.cluster_plan import SERVICE_ACCOUNT

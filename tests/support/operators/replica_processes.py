@@ -16,7 +16,7 @@ from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
 
-from haulout.app.leases import LEADER_LEASE, PROFILES_LEASE
+from haulout.api.leases import LEADER_LEASE, PROFILES_LEASE
 from haulout.core.clock import Clock
 from support.expectations.eventually import eventually
 

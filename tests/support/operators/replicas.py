@@ -10,13 +10,13 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from haulout.api.leases import LEADER_LEASE, PROFILES_LEASE
 from haulout.api.nodemaintenance import NODE_MAINTENANCES, custom_resource_definition
 from haulout.api.objects import RawObject
 from haulout.api.resources import NODES
-from haulout.app.leases import LEADER_LEASE, PROFILES_LEASE
 from haulout.app.operator import OperatorSettings, run_operator
-from haulout.app.profiles import ProfilesComponent
-from haulout.app.profiles_file import ProfilesFile
+from haulout.controllers.profiles.component import ProfilesComponent
+from haulout.controllers.profiles.config.profiles_file import ProfilesFile
 from haulout.controllers.profiles.plugin import STATE_LABEL
 from haulout.core.clock import Clock
 from haulout.kube.client import Client

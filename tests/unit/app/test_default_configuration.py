@@ -6,17 +6,17 @@ from pathlib import Path
 
 import pytest
 
+from haulout.api.leases import LEADER_LEASE, PROFILES_LEASE
 from haulout.api.maintenancenotice import NoticeCondition, NoticeStage
 from haulout.api.objects import NodeConditionType
-from haulout.app import permissions
 from haulout.app.http_endpoints import ProfilesLeader
-from haulout.app.leases import LEADER_LEASE, PROFILES_LEASE
 from haulout.app.operator_status import OperatorStatus
-from haulout.app.profiles import ProfilesComponent
-from haulout.app.profiles_file import ProfilesFile
 from haulout.controllers.profiles import default_profile
+from haulout.controllers.profiles.component import ProfilesComponent
 from haulout.controllers.profiles.config import loader
+from haulout.controllers.profiles.config.profiles_file import ProfilesFile
 from haulout.controllers.profiles.controller import ProfilesController
+from haulout.controllers.profiles.missing_permissions import profile_permissions
 from haulout.controllers.profiles.plugins.registry import registries
 from haulout.core.clock import Clock
 from haulout.dashboard.leader_client import NoLeader
@@ -266,18 +266,16 @@ def test_default_maintenance_survives_a_crash_after_any_write() -> None:
 
 
 def test_permissions_of_the_default_profile_are_granted_without_a_configuration() -> None:
-    usual = rbac.without_redundant(permissions.profile_permissions(None, namespace="haulout"))
+    usual = rbac.without_redundant(profile_permissions(None, namespace="haulout"))
     granted = {(it.group, it.resource, verb) for it in usual if not it.names for verb in it.verbs}
-    wanted = permissions.profile_permissions(default_profile.configuration(), namespace="haulout")
+    wanted = profile_permissions(default_profile.configuration(), namespace="haulout")
     missing = {(it.group, it.resource, verb) for it in wanted if not it.names for verb in it.verbs} - granted
     assert missing == set()
 
 
 def test_permissions_of_the_default_profile_are_granted_with_a_budget_only() -> None:
     budget = loader.load(b"budget: [{max: 1}]", registries(), {}).configuration
-    wanted = {
-        (it.resource, verb) for it in permissions.profile_permissions(budget, namespace="haulout") for verb in it.verbs
-    }
+    wanted = {(it.resource, verb) for it in profile_permissions(budget, namespace="haulout") for verb in it.verbs}
     assert {("pods/eviction", "create"), ("maintenancenotices", "watch")} <= wanted
 
 

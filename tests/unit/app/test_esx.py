@@ -8,19 +8,19 @@ from pathlib import Path
 
 import pytest
 
+from haulout.api.leases import PROFILES_LEASE
 from haulout.api.maintenancerecord import MAINTENANCE_RECORDS, custom_resource_definition
-from haulout.app.leases import PROFILES_LEASE
 from haulout.app.operator import OperatorSettings, run_operator
 from haulout.app.operator_status import OperatorStatus
 from haulout.app.permissions import operator_permissions
-from haulout.app.profiles import ProfilesComponent
-from haulout.app.profiles_file import ProfilesFile
 from haulout.app.sandbox.operators import install, run_scenario_operator
 from haulout.controllers.esx import permissions
 from haulout.controllers.esx.component import Esx
 from haulout.controllers.esx.labels import APPROVED, HOST
 from haulout.controllers.esx.vcenter import VCenter
+from haulout.controllers.profiles.component import ProfilesComponent
 from haulout.controllers.profiles.config import loader
+from haulout.controllers.profiles.config.profiles_file import ProfilesFile
 from haulout.controllers.profiles.plugins.registry import registries
 from haulout.core.clock import Clock
 from haulout.errors import ConfigError, ConfigErrors

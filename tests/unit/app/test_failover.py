@@ -9,8 +9,8 @@ import pytest
 from haulout.api.resources import NODES, PODS
 from haulout.app.manifests.operator_manifests import definitions
 from haulout.app.operator import OperatorSettings, run_operator
-from haulout.app.profiles import ProfilesComponent
-from haulout.app.profiles_file import ProfilesFile
+from haulout.controllers.profiles.component import ProfilesComponent
+from haulout.controllers.profiles.config.profiles_file import ProfilesFile
 from haulout.core.clock import Clock
 from haulout.kube.client import Client
 from haulout.kube.leaderelection_config import LeaderElectionConfig

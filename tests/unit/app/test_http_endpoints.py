@@ -18,13 +18,13 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from controlplane import free_port
+from haulout.api.leases import LEADER_LEASE, PROFILES_LEASE
 from haulout.api.objects import RawObject
 from haulout.app.http_endpoints import serve_http
-from haulout.app.leases import LEADER_LEASE, PROFILES_LEASE
 from haulout.app.operator import OperatorSettings, run_operator
 from haulout.app.operator_status import OperatorStatus
-from haulout.app.profiles import ProfilesComponent
-from haulout.app.profiles_file import ProfilesFile
+from haulout.controllers.profiles.component import ProfilesComponent
+from haulout.controllers.profiles.config.profiles_file import ProfilesFile
 from haulout.controllers.profiles.plugin import DATA_ANNOTATION, PROFILE_LABEL, STATE_LABEL
 from haulout.core.clock import Clock, RealClock
 from haulout.dashboard.api.types import AuthMode

@@ -3,7 +3,7 @@
 from datetime import timedelta
 from pathlib import Path
 
-from haulout.app.leases import LEADER_LEASE, PROFILES_LEASE
+from haulout.api.leases import LEADER_LEASE, PROFILES_LEASE
 from haulout.app.manifests.operator_manifests import definitions
 from haulout.controllers.profiles.plugin import PROFILE_LABEL
 from haulout.core.clock import Clock

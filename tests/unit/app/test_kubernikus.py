@@ -11,20 +11,20 @@ from typing import Any
 import pytest
 
 from haulout.api import maintenancerecord
+from haulout.api.leases import PROFILES_LEASE
 from haulout.api.objects import RawObject
-from haulout.app.leases import PROFILES_LEASE
 from haulout.app.manifests import operator_manifests
 from haulout.app.manifests.operator_manifests import Installation
 from haulout.app.operator import OperatorSettings, run_operator
 from haulout.app.operator_status import OperatorStatus
-from haulout.app.profiles import ProfilesComponent
-from haulout.app.profiles_file import ProfilesFile
 from haulout.compat.openstack_config import OpenStackSettings
 from haulout.controllers.kubernikus.component import Credentials, Kubernikus
 from haulout.controllers.kubernikus.controller import KubernikusController
 from haulout.controllers.kubernikus.labels import CORDON_OWNER
 from haulout.controllers.kubernikus.nova import ServerDocument
 from haulout.controllers.kubernikus.settings_file import KubernikusFile, read
+from haulout.controllers.profiles.component import ProfilesComponent
+from haulout.controllers.profiles.config.profiles_file import ProfilesFile
 from haulout.core.clock import Clock
 from haulout.httpserver.metrics import Exposition
 from haulout.kube import leases

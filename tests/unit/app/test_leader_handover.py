@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from haulout.app.operator import OperatorSettings, run_operator
-from haulout.app.profiles import ProfilesComponent
-from haulout.app.profiles_file import ProfilesFile
+from haulout.controllers.profiles.component import ProfilesComponent
+from haulout.controllers.profiles.config.profiles_file import ProfilesFile
 from haulout.controllers.profiles.plugin import PROFILE_LABEL, State
 from haulout.core.clock import Clock
 from haulout.kube.client import Client

@@ -8,10 +8,10 @@ import pytest
 
 from haulout.api.objects import Node
 from haulout.app.manifests.operator_manifests import definitions
-from haulout.app.notices import NoticesComponent
 from haulout.app.operator import OperatorSettings, run_operator
-from haulout.app.profiles import ProfilesComponent
-from haulout.app.profiles_file import ProfilesFile
+from haulout.controllers.notices.component import NoticesComponent
+from haulout.controllers.profiles.component import ProfilesComponent
+from haulout.controllers.profiles.config.profiles_file import ProfilesFile
 from haulout.core.clock import Clock
 from haulout.kube.client import Client
 from haulout.kube.informer import Informer

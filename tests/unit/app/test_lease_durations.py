@@ -4,7 +4,7 @@ import asyncio
 from datetime import timedelta
 from random import Random
 
-from haulout.app.leases import LEADER_LEASE
+from haulout.api.leases import LEADER_LEASE
 from haulout.app.operator import OperatorSettings, run_operator
 from haulout.core.clock import Clock
 from haulout.kube.client import Client

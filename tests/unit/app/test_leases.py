@@ -5,10 +5,10 @@ from datetime import timedelta
 import pytest
 
 from haulout.api.maintenancenotice import definition
-from haulout.app.leases import lease_advice
-from haulout.app.notices import NoticesComponent
 from haulout.app.operator import OperatorSettings, run_operator
 from haulout.app.operator_status import OperatorStatus
+from haulout.controllers.notices.component import NoticesComponent
+from haulout.controllers.notices.lease_advice import lease_advice
 from haulout.core.clock import Clock
 from haulout.kube.client import Client
 from haulout.kube.leaderelection_config import LeaderElectionConfig

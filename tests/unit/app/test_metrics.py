@@ -16,11 +16,11 @@ from haulout.api.clusterapi import EXTENSION_LEASE
 from haulout.api.maintenancenotice import MAINTENANCE_NOTICES, NoticeStage
 from haulout.api.nodemaintenance import NODE_MAINTENANCES
 from haulout.api.notice_reports import MaintenancePlan
-from haulout.app.notices import NoticesComponent
 from haulout.app.operator import OperatorSettings, run_operator
 from haulout.app.operator_status import OperatorStatus
-from haulout.app.profiles import ProfilesComponent
-from haulout.app.profiles_file import ProfilesFile
+from haulout.controllers.notices.component import NoticesComponent
+from haulout.controllers.profiles.component import ProfilesComponent
+from haulout.controllers.profiles.config.profiles_file import ProfilesFile
 from haulout.controllers.profiles.plugin import PROFILE_LABEL
 from haulout.core.clock import Clock
 from haulout.core.metrics import MetricKind

@@ -7,10 +7,10 @@ from random import Random
 
 from haulout.api.maintenancenotice import definition
 from haulout.api.objects import Node, RawObject
-from haulout.app.notices import NoticesComponent
 from haulout.app.operator import OperatorSettings, run_operator
-from haulout.app.profiles import ProfilesComponent
-from haulout.app.profiles_file import ProfilesFile
+from haulout.controllers.notices.component import NoticesComponent
+from haulout.controllers.profiles.component import ProfilesComponent
+from haulout.controllers.profiles.config.profiles_file import ProfilesFile
 from haulout.core.clock import Clock
 from haulout.core.timestamps import whole_seconds
 from haulout.kube.client import Client

@@ -19,11 +19,11 @@ from haulout.api.maintenancenotice import (
 from haulout.api.notice_reports import MaintenancePlan
 from haulout.api.objects import Node
 from haulout.api.resources import CUSTOM_RESOURCE_DEFINITIONS
-from haulout.app.notice_metrics import NoticeMetrics
-from haulout.app.notices import MakeSources, NoticesComponent
 from haulout.app.operator import OperatorSettings, run_operator
 from haulout.app.operator_status import OperatorStatus
+from haulout.controllers.notices.component import MakeSources, NoticesComponent
 from haulout.controllers.notices.controller import MaintenanceNoticeController
+from haulout.controllers.notices.metrics import NoticeMetrics
 from haulout.core.clock import Clock
 from haulout.core.metrics import MetricVec
 from haulout.kube.client import Client

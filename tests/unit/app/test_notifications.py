@@ -14,10 +14,10 @@ from haulout.api.maintenancenotice import MAINTENANCE_NOTICES
 from haulout.api.maintenancenotice import definition as notice_definition
 from haulout.api.nodemaintenance import NODE_MAINTENANCES, NodeMaintenanceStatus, PhaseTransition
 from haulout.app.operator import OperatorSettings, run_operator
-from haulout.app.profiles import ProfilesComponent
-from haulout.app.profiles_file import ProfilesFile
 from haulout.controllers.nodemaintenance import notification
+from haulout.controllers.profiles.component import ProfilesComponent
 from haulout.controllers.profiles.config.model import Member, NotificationRule
+from haulout.controllers.profiles.config.profiles_file import ProfilesFile
 from haulout.controllers.profiles.notify.object_notifier import NOTIFICATIONS_ANNOTATION, NotifiedKind, ObjectNotifier
 from haulout.controllers.profiles.plugins.notifications.webhook import Webhook
 from haulout.core.clock import Clock

@@ -13,6 +13,7 @@ from haulout.cli import main
 from haulout.controllers.profiles.config.forbidden_plugins import format_refusals, without_forbidden_plugins
 from haulout.controllers.profiles.config.model import Configuration
 from haulout.controllers.profiles.explain.explanation import explain
+from haulout.controllers.profiles.missing_permissions import profile_permissions
 from haulout.controllers.profiles.plugin import State
 from haulout.core.clock import Clock
 from haulout.kube.rbac import DeniedPermission, Permission
@@ -88,7 +89,7 @@ async def test_each_missing_permission_is_reported_by_name(
     A leader does not watch its lease, and a standby that may not polls it (`tests/unit/kube/test_leaderelection.py`).
     """
     roles = shipped_rbac(configuration)
-    of_profiles = permissions.profile_permissions(configuration, namespace=NAMESPACE)
+    of_profiles = profile_permissions(configuration, namespace=NAMESPACE)
     taken = [
         (each, verb)
         for each in permissions.operator_permissions(namespace=NAMESPACE, configuration=configuration)

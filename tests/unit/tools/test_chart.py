@@ -13,12 +13,12 @@ from haulout.api.objects import RawObject
 from haulout.app import permissions
 from haulout.app.manifests import operator_manifests
 from haulout.app.manifests.operator_manifests import Installation
-from haulout.app.profiles_file import DEFAULT_PATH
 from haulout.controllers.esx.component import Esx
 from haulout.controllers.kubernikus.component import Kubernikus
 from haulout.controllers.kubernikus.settings import KubernikusSettings, SecretKey
 from haulout.controllers.profiles.config import loader
 from haulout.controllers.profiles.config.model import Configuration
+from haulout.controllers.profiles.config.profiles_file import DEFAULT_PATH
 from haulout.controllers.profiles.plugins.registry import registries
 from support.packaging.helm import (
     ALL_VALUES,

@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 
 from haulout.api.objects import Node
-from haulout.app.notices import MakeSources
 from haulout.app.sandbox.interface import CloudMachines, GcpModel
+from haulout.controllers.notices.component import MakeSources
 from haulout.errors import CloudError
 from haulout.kube.client import Client
 from haulout.kube.informer import Informer

@@ -14,15 +14,15 @@ from pathlib import Path
 from haulout.app import logs
 from haulout.app.components import load_components, settings_files
 from haulout.app.machines import read_settings
-from haulout.app.notices import NoticesComponent
 from haulout.app.operator import OperatorSettings, run_operator
-from haulout.app.profiles import ProfilesComponent
-from haulout.app.profiles_file import DEFAULT_PATH, ProfilesFile
 from haulout.app.provider_settings import read_environment as read_clouds
 from haulout.cli import connect
 from haulout.controllers.machines.component import MachinesComponent
 from haulout.controllers.nodemaintenance import node_lease
+from haulout.controllers.notices.component import NoticesComponent
 from haulout.controllers.profiles import default_profile
+from haulout.controllers.profiles.component import ProfilesComponent
+from haulout.controllers.profiles.config.profiles_file import DEFAULT_PATH, ProfilesFile
 from haulout.controllers.profiles.external.network_client import NetworkClient
 from haulout.core.clock import RealClock
 from haulout.dashboard import server

@@ -11,10 +11,10 @@ from haulout.api.objects import RawObject
 from haulout.app import permissions
 from haulout.app.manifests import operator_manifests, workload
 from haulout.app.manifests.operator_manifests import Installation
-from haulout.app.profiles_file import DEFAULT_PATH
 from haulout.cli import main
 from haulout.controllers.esx.component import Esx
 from haulout.controllers.profiles.config import loader
+from haulout.controllers.profiles.config.profiles_file import DEFAULT_PATH
 from haulout.controllers.profiles.plugins.registry import registries
 
 WANTED = Installation(image="example/haulout:1", namespace="ops", lease_namespace="locks", replicas=3)

@@ -9,9 +9,9 @@ import pytest
 
 from haulout.api.maintenancenotice import MAINTENANCE_NOTICES
 from haulout.app.operator_status import OperatorStatus
-from haulout.app.profiles import ProfilesComponent
-from haulout.app.profiles_file import ProfilesFile
 from haulout.app.sandbox.operators import install, run_scenario_operator
+from haulout.controllers.profiles.component import ProfilesComponent
+from haulout.controllers.profiles.config.profiles_file import ProfilesFile
 from haulout.core.clock import Clock
 from haulout.providers.aws.imds_event_source import ImdsEventSource
 from haulout.providers.aws.instance_events import SHOWN_BY_IMDS

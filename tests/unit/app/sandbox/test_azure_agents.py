@@ -8,9 +8,9 @@ from pathlib import Path
 
 from haulout.api.maintenancenotice import MAINTENANCE_NOTICES, MaintenanceNotice, NoticeCondition, NoticePhase
 from haulout.app.operator_status import OperatorStatus
-from haulout.app.profiles import ProfilesComponent
-from haulout.app.profiles_file import ProfilesFile
 from haulout.app.sandbox.operators import install, run_scenario_operator
+from haulout.controllers.profiles.component import ProfilesComponent
+from haulout.controllers.profiles.config.profiles_file import ProfilesFile
 from haulout.core.clock import Clock
 from haulout_sandbox.cluster import Cluster
 from haulout_sandbox.scenarios.loader import load

@@ -13,10 +13,10 @@ from haulout.api.clusterapi import PRE_DRAIN_HOOK, PRE_DRAIN_HOOK_OWNER, Cluster
 from haulout.api.objects import RawObject
 from haulout.app.hub_status import HubStatus
 from haulout.app.operator_status import OperatorStatus
-from haulout.app.profiles import ProfilesComponent
-from haulout.app.profiles_file import ProfilesFile
 from haulout.app.sandbox.operators import install, run_hub_and_operators, workload_profiles
 from haulout.controllers.clusterapi.status import ConnectionState
+from haulout.controllers.profiles.component import ProfilesComponent
+from haulout.controllers.profiles.config.profiles_file import ProfilesFile
 from haulout.core.clock import Clock
 from haulout_sandbox.cluster import Cluster
 from haulout_sandbox.scenarios.loader import load

@@ -8,8 +8,8 @@ from functools import partial
 
 import pytest
 
+from haulout.api.leases import LEADER_LEASE
 from haulout.api.objects import RawObject
-from haulout.app.leases import LEADER_LEASE
 from haulout.app.operator import OperatorSettings, run_operator
 from haulout.controllers.nodemaintenance.node_lease import HOLDER
 from haulout.core.clock import Clock

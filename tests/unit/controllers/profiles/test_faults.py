@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from haulout.app.profiles import ProfilesComponent
+from haulout.controllers.profiles.component import ProfilesComponent
 from haulout.controllers.profiles.plugin import PROFILE_LABEL, State
 from haulout.core.clock import Clock
 from support.builders.objects import a_namespace, a_pod

@@ -13,7 +13,7 @@ import pytest
 from haulout.api.objects import RawObject
 from haulout.app.manifests import operator_manifests
 from haulout.app.manifests.operator_manifests import Installation
-from haulout.app.profiles import ProfilesComponent
+from haulout.controllers.profiles.component import ProfilesComponent
 from haulout.controllers.profiles.config import loader
 from haulout.controllers.profiles.plugin import PROFILE_LABEL, STATE_LABEL, State
 from haulout.controllers.profiles.plugins.registry import registries

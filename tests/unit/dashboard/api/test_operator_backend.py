@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from haulout.api.leases import LEADER_LEASE
 from haulout.api.maintenancenotice import NoticeStage
 from haulout.api.objects import RawObject
-from haulout.app.leases import LEADER_LEASE
 from haulout.dashboard.api.backend import HttpError, NodeFilter, TimelineQuery
 from haulout.dashboard.api.responses import encode
 from haulout.dashboard.api.types import ConfigurationEdit, ConfigurationPreview

@@ -9,7 +9,7 @@ import pytest
 
 from haulout.app.http_endpoints import serve_http
 from haulout.app.operator_status import OperatorStatus
-from haulout.app.profiles import ProfilesComponent
+from haulout.controllers.profiles.component import ProfilesComponent
 from haulout.dashboard.api.types import AuthMode
 from haulout.dashboard.auth.settings import AccessSettings, ProxySettings
 from haulout.httpserver.listener import ListenAddress

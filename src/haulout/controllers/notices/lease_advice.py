@@ -1,8 +1,6 @@
-"""The leases of leader election: their names, and advice on their timing.
+"""Advice on the timing of leader election.
 
-The names are those of the predecessors, so that none of them works at the same time.
-
-The advice is for clouds that announce some maintenance only seconds ahead. After a crash of the leader nothing happens
+It is for clouds that announce some maintenance only seconds ahead. After a crash of the leader nothing happens
 until a standby leads. At least half of the shortest notice must then be left to drain. If not, the operator recommends
 shorter leases; it never changes them itself.
 """
@@ -12,9 +10,6 @@ from datetime import timedelta
 
 from haulout.core import duration
 from haulout.kube.leaderelection_config import LeaderElectionConfig
-
-LEADER_LEASE = "135b1886.medik8s.io"  # of the Node Maintenance Operator
-PROFILES_LEASE = "maintenance-controller-leader-election.cloud.sap"  # of the SAP maintenance-controller
 
 # By `spec.source`. Azure: "Preempt" of Scheduled Events. Google: preemption of Spot VMs. AWS: interruption of Spot
 # instances. OCI: preemption of preemptible instances.

@@ -19,10 +19,9 @@ from functools import partial
 from haulout.api.maintenancenotice import MAINTENANCE_NOTICES, MaintenanceNotice
 from haulout.api.objects import Node
 from haulout.api.reasons import OperatorEventReason
-from haulout.app.leases import lease_advice
-from haulout.app.notice_metrics import NoticeMetrics
-from haulout.app.operator_events import OperatorEvents
 from haulout.controllers.notices.controller import MaintenanceNoticeController
+from haulout.controllers.notices.lease_advice import lease_advice
+from haulout.controllers.notices.metrics import NoticeMetrics
 from haulout.controllers.notices.profile_policy import ProfilePolicy
 from haulout.core.clock import Clock
 from haulout.core.metrics import Histogram, MetricVec
@@ -34,6 +33,7 @@ from haulout.kube.recorder import EventRecorder
 from haulout.providers.event_source import EarlyStartSource, EventSource, ReschedulableSource
 from haulout.providers.notice_writer import NoticeWriter
 from haulout.providers.quarantine import Quarantine, QuarantinedMessage
+from haulout.runtime.operator_events import OperatorEvents
 from haulout.runtime.supervisor import Supervisor
 
 _REPEAT_AFTER = timedelta(hours=1)

@@ -21,20 +21,19 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
 
+from haulout.api.leases import PROFILES_LEASE
 from haulout.api.maintenancenotice import MaintenanceNotice
 from haulout.api.objects import Node, RawObject
 from haulout.api.reasons import OperatorEventReason
-from haulout.app.leases import PROFILES_LEASE
-from haulout.app.operator_events import OperatorEvents
-from haulout.app.permissions import RECHECK_INTERVAL, MissingPermissions
-from haulout.app.profiles_file import ProfilesFile
 from haulout.budget.budget_check import WaitingList
 from haulout.controllers.profiles import default_profile
+from haulout.controllers.profiles.config.profiles_file import ProfilesFile
 from haulout.controllers.profiles.controller import ProfilesController, ProfileSettings
 from haulout.controllers.profiles.events import ProfileEvents
 from haulout.controllers.profiles.external.query_cache import QueryCache
 from haulout.controllers.profiles.machine.preferred_start import lead_time, preferred_start
 from haulout.controllers.profiles.metrics import CONTROLLER, ProfileMetrics
+from haulout.controllers.profiles.missing_permissions import RECHECK_INTERVAL, MissingPermissions
 from haulout.controllers.profiles.plugin import ExternalClient, State
 from haulout.controllers.profiles.status import as_json
 from haulout.controllers.profiles.view.informers import ProfileInformers
@@ -49,6 +48,7 @@ from haulout.kube.client import Client
 from haulout.kube.informer import Informer
 from haulout.kube.leaderelection import LeaderElection
 from haulout.kube.recorder import EventRecorder
+from haulout.runtime.operator_events import OperatorEvents
 from haulout.runtime.supervisor import Supervisor, wait_for_handover
 
 log = logging.getLogger(__name__)
