@@ -150,7 +150,7 @@ async def test_missing_permission_is_reported_and_no_entry_is_lost(a_cluster: Pl
         await cluster.eventually(
             lambda: [to for _, _, to in transitions(cluster, "n1")], becomes=["Running", "Succeeded", "Ended"]
         )
-        await cluster.eventually(lambda: not any(operator_status.history_problems()))
+        await cluster.eventually(lambda: not any(operator_status.troubles()))
 
 
 def a_record(name: str, **entry: object) -> RawObject:

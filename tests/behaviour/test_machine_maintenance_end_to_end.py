@@ -17,6 +17,7 @@ from haulout.kube.client import Client
 from haulout.kube.informer import Informer
 from haulout.providers.aws.event_source import AwsEventSource
 from haulout.providers.aws.settings import AwsSettings
+from haulout.providers.component import EventSourceComponent
 from haulout_sandbox.clouds.aws import AwsCloud
 from support.builders.objects import a_deployment, a_pdb
 from support.clusters.cluster_plan import SERVICE_ACCOUNT, PlanFactory
@@ -41,15 +42,15 @@ DAY, POLL_INTERVAL = timedelta(days=1), timedelta(seconds=2)
 def operator(cloud: AwsCloud) -> Program:
     """Return the whole operator, which asks this cloud about all instances every two seconds."""
 
-    def sources(client: Client, nodes: Informer[Node]) -> list[AwsEventSource]:
+    def make(client: Client, nodes: Informer[Node]) -> AwsEventSource:
         aws_settings = AwsSettings(poll_interval=POLL_INTERVAL)
-        return [
-            AwsEventSource(ec2=cloud, auto_scaling=cloud, sqs=None, client=client, nodes=nodes, settings=aws_settings)
-        ]
+        return AwsEventSource(
+            ec2=cloud, auto_scaling=cloud, sqs=None, client=client, nodes=nodes, settings=aws_settings
+        )
 
     async def program(client: Client) -> None:
         settings = OperatorSettings(namespace=SERVICE_ACCOUNT[0], identity="operator_1")
-        await run_operator(client, settings, notices=NoticesComponent(make_sources=sources))
+        await run_operator(client, settings, notices=NoticesComponent([EventSourceComponent("aws", make)]))
 
     return program
 

@@ -23,6 +23,7 @@ from haulout.controllers.profiles.component import ProfilesComponent
 from haulout.controllers.profiles.config.profiles_file import ProfilesFile
 from haulout.kube.client import Client
 from haulout.kube.informer import Informer
+from haulout.providers.component import EventSourceComponent
 from haulout.providers.oci import sdk
 from haulout.providers.oci.api import Compute, Streaming
 from haulout.providers.oci.event_source import OciEventSource
@@ -134,7 +135,7 @@ async def an_oci_cluster(
             for node in machines:
                 await set_profiles(cluster, node, "noticed")
 
-        def sources(client: Client, nodes: Informer[Node]) -> list[OciEventSource]:
+        def make(client: Client, nodes: Informer[Node]) -> OciEventSource:
             poll_pause = timedelta(seconds=0.5)
             consumer_options = ConsumerOptions(instance="haulout-0", idle_pause=poll_pause, pause=poll_pause)
             clock, random = client.clock, Random(7)
@@ -142,14 +143,15 @@ async def an_oci_cluster(
                 compute, streaming=streaming, consumer_options=consumer_options, clock=clock, random=random
             )
             source.adopt_cronjobs(client, nodes=nodes, namespace=NAMESPACE)
-            return [source]
+            return source
 
         async def operate(client: Client) -> None:
             profiles = ProfilesComponent(
                 ProfilesFile(file, environ={}, clock=client.clock, is_optional=by_default), FakeExternalClient()
             )
             settings = OperatorSettings(namespace=NAMESPACE, identity="operator_1")
-            await run_operator(client, settings, profiles=profiles, notices=NoticesComponent(sources))
+            notices = NoticesComponent([EventSourceComponent("oci", make)])
+            await run_operator(client, settings, profiles=profiles, notices=notices)
 
         cluster.run(operate)
         if not by_default:

@@ -54,7 +54,7 @@ async def test_certificate_is_rotated_without_failed_reviews(control_plane: Cont
         hook = Webhook(await cluster.client(), settings, clock=clock)
         world = WebhookCluster(cluster, client, hook)
         async with asyncio.TaskGroup() as group:
-            running = group.create_task(hook.run())
+            running = group.create_task(hook.serve(client))
             port = await eventually(RealClock(), lambda: hook.port)
             body = registration.configuration(name=name, url=f"https://{LOCAL}:{port}")
             await client.create(CONFIGURATIONS, body)

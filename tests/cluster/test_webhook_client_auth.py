@@ -88,9 +88,9 @@ async def test_required_client_certificates_admit_only_the_api_server(plane: Con
         hook = Webhook(await cluster.client_of(service_account_user(*SERVICE_ACCOUNT)), settings)
         world = WebhookCluster(cluster, client, hook)
         async with asyncio.TaskGroup() as group:
-            running = group.create_task(hook.run())
+            running = group.create_task(hook.serve(client))
             port = await eventually(RealClock(), lambda: hook.port)
-            await eventually(RealClock(), lambda: not hook.not_ready_reasons())
+            await eventually(RealClock(), lambda: not list(hook.unready()))
             await client.create(CONFIGURATIONS, registration.configuration(url=f"https://{LOCAL}:{port}"))
             await eventually(RealClock(), lambda: _is_webhook_active(world))
             assert await _send_without_certificate(port) is None

@@ -12,6 +12,7 @@ from haulout.app.components import component_types
 from haulout.budget import metrics as budgets
 from haulout.controllers.clusterapi import metrics as hub
 from haulout.controllers.machines.component import MachinesComponent
+from haulout.controllers.nodemaintenance.component import NodeMaintenancesComponent
 from haulout.controllers.notices.metrics import METRICS as NOTICE_METRICS
 from haulout.controllers.profiles import metrics as profiles
 from haulout.core.metrics import Metric, MetricKind
@@ -41,7 +42,7 @@ def _is_from_predecessor(metric: Metric) -> bool:
 
 GROUPS = (
     Group("maintenance-controller", (*filter(_is_from_predecessor, profiles.METRICS), replica.LEADER)),
-    Group("fleet", replica.FLEET_METRICS),
+    Group("fleet", NodeMaintenancesComponent.metrics),
     Group("drains", drains.METRICS),
     Group("budgets", budgets.METRICS),
     Group("profiles", tuple(it for it in profiles.METRICS if not _is_from_predecessor(it))),

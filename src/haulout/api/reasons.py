@@ -243,6 +243,9 @@ class OperatorEventReason(StrEnum):
     PERMISSIONS_MISSING = "PermissionsMissing"  # profiles need permissions that the operator does not have
     HISTORY_FORBIDDEN = "HistoryForbidden"  # the operator may not write MaintenanceRecords
     NOTICE_UNREADABLE = "NoticeUnreadable"  # a message of a cloud cannot be parsed
+    NODE_MAINTENANCES_FAILED = "NodeMaintenancesFailed"  # the NodeMaintenance component failed and is restarted
+    HISTORY_FAILED = "HistoryFailed"  # the history component failed and is restarted
+    DASHBOARD_FAILED = "DashboardFailed"  # the dashboard component failed and is restarted
     PROFILES_FAILED = "ProfilesFailed"  # the profiles component failed and is restarted
     NOTICES_FAILED = "NoticesFailed"  # the notices component failed and is restarted
     MACHINES_FAILED = "MachinesFailed"  # the machines component failed and is restarted

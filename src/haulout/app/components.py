@@ -11,11 +11,19 @@ from typing import Any
 
 from haulout.core.clock import Clock
 from haulout.drain.cordon import Cordon
+from haulout.providers.component import CloudComponent
 from haulout.runtime.component import Component, CordonOwner, SettingsFile
 
 _COMPONENTS = (  # imported at use
     "haulout.controllers.kubernikus.component.Kubernikus",
     "haulout.controllers.esx.component.Esx",
+)
+
+_CLOUDS = (
+    "haulout.providers.oci.component.OciEvents",
+    "haulout.providers.aws.component.AwsEvents",
+    "haulout.providers.gcp.component.GcpEvents",
+    "haulout.providers.gke.component.GkeEvents",
 )
 
 ComponentType = type[Component]
@@ -29,10 +37,15 @@ def component_types() -> tuple[ComponentType, ...]:
     return tuple(map(_import, _COMPONENTS))
 
 
-def _import(path: str) -> ComponentType:
+@functools.cache
+def cloud_types() -> tuple[type[CloudComponent], ...]:
+    """Return the classes of all event sources of clouds."""
+    return tuple(map(_import, _CLOUDS))
+
+
+def _import(path: str) -> Any:
     module, _, name = path.rpartition(".")
-    found: ComponentType = getattr(importlib.import_module(module), name)
-    return found
+    return getattr(importlib.import_module(module), name)
 
 
 def settings_files() -> Mapping[str, SettingsFile]:

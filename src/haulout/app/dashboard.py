@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING
 from haulout import __version__
 from haulout.api.leases import LEADER_LEASE, PROFILES_LEASE
 from haulout.api.maintenancenotice import NoticeCondition
+from haulout.api.reasons import OperatorEventReason
 from haulout.app.operator_status import OperatorStatus
-from haulout.controllers.notices.component import SourceListener
+from haulout.budget.limits import NO_BUDGET
 from haulout.controllers.profiles import default_profile
 from haulout.controllers.profiles.config.forbidden_plugins import format_refusals
 from haulout.controllers.profiles.config.model import Configuration
@@ -41,11 +42,11 @@ from haulout.dashboard.api.types import (
 )
 from haulout.dashboard.api.types import Configuration as ConfigurationTold
 from haulout.errors import KubeError
-from haulout.history.writer import HistoryWriter
 from haulout.httpserver import metrics
 from haulout.kube import leases
 from haulout.kube.client import Client
-from haulout.runtime.supervisor import Supervisor
+from haulout.providers.component import EventSourceComponent
+from haulout.runtime.component import Component, Leader
 
 if TYPE_CHECKING:
     from haulout.dashboard.api.configuration.preview import NextStep
@@ -165,10 +166,10 @@ class LeaderOperatorBackend:
         ]
 
     def _other_problems(self) -> Iterator[str]:
-        if self._status.notices is not None:
-            yield from self._status.notices.troubles()
-        yield from self._status.machines.problems()
-        yield from dict.fromkeys(self._status.history_problems())
+        """Yield the problems of all components that have no banner of their own."""
+        with_banner = (self._status.webhook, self._status.profiles)
+        components = [item for item in self._status.components if item not in with_banner]
+        yield from dict.fromkeys(problem for component in components for problem in component.problems())
 
     async def _lease(self, name: str) -> LeaseHealth:
         try:
@@ -177,31 +178,23 @@ class LeaderOperatorBackend:
             return LeaseHealth(name=name, holder=f"unknown: {error}")
 
     def _component_health(self) -> Iterator[ComponentHealth]:
-        status = self._status
-        if status.webhook is not None:
-            problems = (*status.webhook.not_ready_reasons(), *status.webhook.warnings())
-            yield ComponentHealth(name="webhook", is_healthy=not problems, message="; ".join(problems))
-        supervisors: list[Supervisor] = [status.machines.supervisor]
-        supervisors += [] if status.profiles is None else [status.profiles.supervisor, status.profiles.file_supervisor]
-        supervisors += (
-            [] if status.notices is None else [status.notices.supervisor, status.notices.listeners_supervisor]
-        )
-        yield from (
-            ComponentHealth(name=supervisor.name, is_healthy=not supervisor.problem, message=supervisor.problem)
-            for supervisor in supervisors
-        )
+        for component in self._status.components:
+            if not isinstance(component, EventSourceComponent):
+                problems = [*component.unready(), *component.problems()]
+                yield ComponentHealth(name=component.title, is_healthy=not problems, message="; ".join(problems))
 
     def _source_health(self) -> Iterator[ComponentHealth]:
-        for listener in () if self._status.notices is None else self._status.notices.listeners:
-            yield self._health_of_source(listener)
+        for component in self._status.components:
+            if isinstance(component, EventSourceComponent):
+                yield self._health_of_source(component)
 
-    def _health_of_source(self, listener: SourceListener) -> ComponentHealth:
-        problems = tuple(listener.problems())
-        silence = listener.source.time_since_last_answer() if listener.is_running else None
-        waiting_text = "" if listener.is_running else "waiting until MaintenanceNotices can be written"
+    def _health_of_source(self, component: EventSourceComponent) -> ComponentHealth:
+        source, problems = component.source, tuple(component.problems())
+        silence = None if source is None else source.time_since_last_answer()
+        waiting_text = "waiting until MaintenanceNotices can be written" if source is None else ""
         return ComponentHealth(
-            name=f"source {listener.name}",
-            is_healthy=listener.is_up or not listener.is_running,
+            name=component.title,
+            is_healthy=component.is_up or source is None,
             message="; ".join(problems) or waiting_text,
             last_response=None if silence is None else self._clock.now() - silence,
         )
@@ -265,32 +258,40 @@ def _no_answer(_: ExternalQuery) -> None:
     """Return no cached result: no profiles controller runs here."""
 
 
-async def run_dashboard(
-    client: Client,
-    status: OperatorStatus,
-    informers: Informers,
-    *,
-    namespace: str,
-    identity: str,
-    cluster: str,
-    history: HistoryWriter,
-) -> None:
-    since = client.clock.now()
-    backend = LeaderOperatorBackend(client, status, informers, namespace=namespace, identity=identity)
+class DashboardComponent(Component):
+    """Runs the backend of the dashboard on the leader; other replicas forward requests to it."""
 
-    async def work() -> None:
-        operator_info = OperatorInfo(
-            identity=identity,
-            since=since,
-            cluster=cluster,
-            banners=backend.banners,
-            has_history=lambda: not history.is_off,
+    title, failure_reason, action = "the dashboard", OperatorEventReason.DASHBOARD_FAILED, "RunDashboard"
+
+    def __init__(self, status: OperatorStatus, *, cluster: str) -> None:
+        super().__init__()
+        self._status = status
+        self._cluster = cluster
+
+    async def lead(self, leader: Leader) -> None:
+        client, status = leader.client, self._status
+        profiles, notices = status.profiles, status.notices
+        informers = Informers(
+            clock=client.clock,
+            nodes=leader.nodes,
+            maintenances=leader.informers.maintenances,
+            waiting_list=leader.waiting_list,
+            profiles=lambda: None if profiles is None else profiles.controller,
+            notices=lambda: None if notices is None else notices.controller,
+            budget=lambda: NO_BUDGET if profiles is None else profiles.file.configuration.budget,
         )
-        leader = NodeBackend(client, informers, operator_info=operator_info, operator=backend)
-        status.source = leader
+        operator = LeaderOperatorBackend(
+            client, status, informers, namespace=leader.namespace, identity=leader.identity
+        )
+        operator_info = OperatorInfo(
+            identity=leader.identity,
+            since=client.clock.now(),
+            cluster=self._cluster,
+            banners=operator.banners,
+            has_history=lambda: status.history.is_on,
+        )
+        backend = status.source = NodeBackend(client, informers, operator_info=operator_info, operator=operator)
         try:
-            await leader.run()
+            await backend.run()
         finally:
             status.source = None
-
-    await status.dashboard_supervisor.run(work, client=client)

@@ -1,40 +1,36 @@
-"""Notifications about NodeMaintenances and MaintenanceNotices: wiring. The leader sends them.
+"""Notifications about NodeMaintenances and MaintenanceNotices as a component of the operator.
 
 They need no lease of the SAP maintenance-controller, which sends none of these. If they or their receivers fail,
 nothing else is affected.
 """
-
-from collections.abc import Iterable
 
 from haulout.api.maintenancenotice import MAINTENANCE_NOTICES, MaintenanceNotice
 from haulout.api.nodemaintenance import NODE_MAINTENANCES, NodeMaintenance
 from haulout.api.reasons import OperatorEventReason
 from haulout.controllers.nodemaintenance import notification as of_maintenances
 from haulout.controllers.notices import events as of_notices
-from haulout.controllers.notices.component import NoticesComponent
 from haulout.controllers.profiles.component import ProfilesComponent
 from haulout.controllers.profiles.notify.object_notifier import NotifiedKind, ObjectNotifier
-from haulout.kube.client import Client
 from haulout.kube.informer import Informer
-from haulout.kube.recorder import EventRecorder
-from haulout.runtime.operator_events import OperatorEvents
+from haulout.runtime.component import Component, Leader
+from haulout.runtime.tasks import running
 
 
-async def run_notifications(
-    client: Client,
-    profiles: ProfilesComponent,
-    *,
-    events: EventRecorder,
-    maintenances: Informer[NodeMaintenance],
-    notices: NoticesComponent,
-    operator_events: OperatorEvents,
-) -> None:
-    """Send the configured notifications until cancelled; the caller runs `events` and the informers."""
+class NotificationsComponent(Component):
+    """Sends the notifications that the profiles' file configures."""
 
-    async def work() -> None:
+    title, failure_reason, action = "object notifications", OperatorEventReason.NOTIFICATIONS_FAILED, "Notify"
+
+    def __init__(self, profiles: ProfilesComponent) -> None:
+        super().__init__()
+        self._profiles = profiles
+
+    async def lead(self, leader: Leader) -> None:
+        maintenances, notices = leader.informers.maintenances, leader.informers.notices
+        events = leader.events("NodeMaintenance")
         notifier = ObjectNotifier(
-            client,
-            profiles.outside,
+            leader.client,
+            self._profiles.outside,
             events=events,
             kinds=(_maintenance_kind(maintenances), _notice_kind(notices)),
         )
@@ -42,48 +38,37 @@ async def run_notifications(
         def on_maintenance(before: NodeMaintenance | None, after: NodeMaintenance | None) -> None:
             notifier.enqueue(NODE_MAINTENANCES.kind, (after or before or NodeMaintenance()).name)
 
-        def on_notice(name: str) -> None:
-            notifier.enqueue(MAINTENANCE_NOTICES.kind, name)
+        def on_notice(before: MaintenanceNotice | None, after: MaintenanceNotice | None) -> None:
+            notifier.enqueue(MAINTENANCE_NOTICES.kind, (after or before or MaintenanceNotice()).name)
 
-        notices.subscribers.append(on_notice)
         unsubscribes = (
             maintenances.subscribe(on_maintenance),
-            profiles.file.subscribe(lambda configuration: notifier.use(configuration.notifications)),
+            notices.subscribe(on_notice),
+            self._profiles.file.subscribe(lambda configuration: notifier.use(configuration.notifications)),
         )
         try:
-            await notifier.run()
+            async with running(events):
+                await notifier.run()
         finally:
-            notices.subscribers.remove(on_notice)
             for unsubscribe in unsubscribes:
                 unsubscribe()
 
-    async def report(note: str) -> None:
-        await operator_events.warn(note, reason=OperatorEventReason.NOTIFICATIONS_FAILED, action="Notify")
 
-    await profiles.notifications_supervisor.run(work, client=client, report=report)
-
-
-def _maintenance_kind(cache: Informer[NodeMaintenance]) -> NotifiedKind[NodeMaintenance]:
+def _maintenance_kind(informer: Informer[NodeMaintenance]) -> NotifiedKind[NodeMaintenance]:
     return NotifiedKind(
         resource=NODE_MAINTENANCES,
-        get=cache.get,
-        all=cache.all,
+        get=informer.get,
+        all=informer.all,
         events=of_maintenances.object_events,
         involved_object=of_maintenances.involved_object,
     )
 
 
-def _notice_kind(notices: NoticesComponent) -> NotifiedKind[MaintenanceNotice]:
-    def get(name: str) -> MaintenanceNotice | None:
-        return None if notices.controller is None else notices.controller.notices.get(name)
-
-    def list_notices() -> Iterable[MaintenanceNotice]:
-        return () if notices.controller is None else notices.controller.notices.all()
-
+def _notice_kind(informer: Informer[MaintenanceNotice]) -> NotifiedKind[MaintenanceNotice]:
     return NotifiedKind(
         resource=MAINTENANCE_NOTICES,
-        get=get,
-        all=list_notices,
+        get=informer.get,
+        all=informer.all,
         events=of_notices.notified_events,
         involved_object=of_notices.involved_object,
     )

@@ -1,6 +1,6 @@
 """One of several replicas: its identity, and what each replica serves whether it leads or not.
 
-It also declares the metrics of a replica: version, leadership, dashboard viewers and fleet size.
+It also declares the metrics of a replica: version, leadership and dashboard viewers.
 """
 
 import logging
@@ -33,20 +33,12 @@ LEADER = Metric(
     kind=MetricKind.GAUGE,
     details="`name` is the name of the lease",
 )
-NODES = Metric("haulout_nodes", "How many nodes there are.", kind=MetricKind.GAUGE, details="only on the leader")
-OUT_OF_SERVICE = Metric(
-    "haulout_nodes_unavailable",
-    "How many nodes are in maintenance, entering it, or down.",
-    kind=MetricKind.GAUGE,
-    details="as budgets count them; only on the leader",
-)
 VIEWERS = Metric(
     "haulout_dashboard_viewers",
     "How many clients are connected to the event stream of the dashboard.",
     kind=MetricKind.GAUGE,
 )
 REPLICA_METRICS = (BUILD, VIEWERS)
-FLEET_METRICS = (NODES, OUT_OF_SERVICE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,8 +8,8 @@
                 await Controller(WidgetReconciler(leader.client, journal), leader.client, name="Widget").run()
 
 A component outlives leadership: `lead` is called each time this replica becomes the leader, and again after a failure.
-All its state that a successor needs is in the API server. What it shows (problems, status lines, metrics) is computed
-when it is read.
+`serve` is called once, on every replica. All its state that a successor needs is in the API server. What it shows
+(problems, status lines, metrics) is computed when it is read. `haulout.runtime.manager` calls all of them.
 
 `Leader` is what a component gets from the process while it leads. It is the only thing that components share.
 
@@ -18,19 +18,22 @@ light: what only a running component needs is imported in its methods.
 """
 
 import asyncio
-from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from datetime import timedelta
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, Self
 
+from haulout.api.annotations import OPERATOR_REPORTER
+from haulout.api.maintenancenotice import MaintenanceNotice
+from haulout.api.nodemaintenance import NodeMaintenance
 from haulout.api.objects import Node
+from haulout.api.reasons import OperatorEventReason
+from haulout.budget.budget_check import WaitingList
 from haulout.core.clock import Clock
-from haulout.core.metrics import Metric, MetricVec
+from haulout.core.metrics import Histogram, Metric, MetricVec
 from haulout.drain.metrics import DrainMetrics, InitiatorDrainMetrics
-from haulout.errors import ConfigError, LeadershipHandover
+from haulout.errors import ConfigError
 from haulout.history.pending_entries import Backlog
 from haulout.history.writer import HistoryWriter
 from haulout.kube.client import Client
@@ -40,8 +43,7 @@ from haulout.kube.recorder import EventRecorder
 from haulout.runtime.handover import Handover
 from haulout.runtime.journal import Journal
 from haulout.runtime.supervisor import Supervisor
-
-FLUSH_TIMEOUT = timedelta(seconds=2)
+from haulout.runtime.tasks import running
 
 
 class Warn(Protocol):
@@ -50,34 +52,13 @@ class Warn(Protocol):
     async def __call__(self, note: str, *, reason: str, action: str) -> None: ...
 
 
-class Writer(Protocol):
-    """Something that queues writes and sends them in the background."""
+@dataclass(frozen=True, slots=True)
+class SharedInformers:
+    """The informers that several components read. The manager runs them, so they outlast a component that fails."""
 
-    async def run(self) -> object: ...
-
-    async def flush(self, within: timedelta, /) -> None: ...
-
-
-@asynccontextmanager
-async def running(*writers: Writer) -> AsyncIterator[None]:
-    """Run writers while the context lasts, and send what they have queued at its end."""
-    handover: LeadershipHandover | None = None
-    async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(_run(writer)) for writer in writers]
-        try:
-            yield
-        except LeadershipHandover as error:  # a TaskGroup would wrap it into an ExceptionGroup
-            handover = error
-        finally:
-            await asyncio.gather(*(writer.flush(FLUSH_TIMEOUT) for writer in writers))
-            for task in tasks:
-                task.cancel()
-    if handover is not None:
-        raise handover
-
-
-async def _run(writer: Writer) -> None:
-    await writer.run()
+    nodes: Informer[Node]
+    maintenances: Informer[NodeMaintenance]
+    notices: Informer[MaintenanceNotice]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,18 +68,26 @@ class Leader:
     client: Client  # with the fence of the leader election
     identity: str
     namespace: str  # of the operator
-    nodes: Informer[Node]  # shared by all components
+    informers: SharedInformers
     warn: Warn
+    waiting_list: WaitingList = field(default_factory=WaitingList)  # NodeMaintenances that wait for a budget slot
     handover: Handover = field(default_factory=Handover)
     on_record_created: Callable[[str], object] = lambda _: None  # called with a node's name when its record is created
 
-    def events(self, controller: str) -> EventRecorder:
-        """Return a recorder whose Events name this controller; the caller runs it."""
+    @property
+    def nodes(self) -> Informer[Node]:
+        return self.informers.nodes
+
+    def events(self, controller: str = OPERATOR_REPORTER) -> EventRecorder:
+        """Return a recorder whose Events name this reporting controller; the caller runs it."""
         return EventRecorder(self.client, instance=self.identity, controller=controller)
 
     def history(self, backlog: Backlog) -> HistoryWriter:
         """Return a history writer that continues with the entries that are not written yet; the caller runs it."""
-        return HistoryWriter(self.client, backlog, on_created=self.on_record_created)
+        return HistoryWriter(self.client, backlog, warn=self._warn_of_history, on_created=self.on_record_created)
+
+    async def _warn_of_history(self, note: str) -> None:
+        await self.warn(note, reason=OperatorEventReason.HISTORY_FORBIDDEN, action="WriteHistory")
 
     @asynccontextmanager
     async def journal(self, controller: str, backlog: Backlog) -> AsyncIterator[Journal]:
@@ -152,18 +141,18 @@ class LoadedSettings:
     warnings: tuple[ConfigError, ...] = ()
 
 
-class Component(ABC):
+class Component:
     """A part of the operator. Its supervisor restarts it alone after a failure."""
 
     name: ClassVar[str] = ""  # of options, values of the chart and volumes: `widgets`
     title: ClassVar[str]  # in messages: `Widgets`
-    failure_reason: ClassVar[str]  # of the Event after a failure: `WidgetsFailed`
-    action: ClassVar[str]  # of that Event: `RunWidgets`
+    failure_reason: ClassVar[str] = ""  # of the Event after a failure of `lead`: `WidgetsFailed`
+    action: ClassVar[str] = ""  # of that Event: `RunWidgets`
     metrics: ClassVar[tuple[Metric, ...]] = ()  # that `collect_metrics` yields
     initiator: ClassVar[str] = ""  # label of its drains in metrics; empty: it drains nothing
+    lease: ClassVar[str] = ""  # of the predecessor that does the same: the component leads only while we hold it, too
     settings_file: ClassVar[SettingsFile | None] = None  # None: it needs none, and always runs
     cordon_owner: ClassVar[CordonOwner | None] = None  # None: it cordons nothing, or for objects of its own
-    replaces_smc: ClassVar[bool] = False  # the SAP maintenance-controller does the same: run only with its lease
 
     @classmethod
     def load(cls, path: Path, *, environ: Mapping[str, str], clock: Clock) -> Self:
@@ -189,12 +178,22 @@ class Component(ABC):
 
     def __init__(self) -> None:
         self.supervisor = Supervisor(self.title)
+        self.leads = False  # whether this replica leads; with a `lease`, another process may nevertheless hold that
         self.history_backlog = Backlog()  # history entries that are not written yet
         self.drain_metrics: InitiatorDrainMetrics | None = None
 
-    @abstractmethod
+    async def serve(self, client: Client) -> None:
+        """Run on every replica, from its start until cancelled. A failure ends the process."""
+        del client
+
+    async def wait_until_needed(self, leader: Leader) -> None:
+        """Return when there is something to do. Its `lease` is not taken before."""
+        del leader
+
     async def lead(self, leader: Leader) -> None:
         """Run until cancelled. Raise `LeadershipHandover` when another process must take over."""
+        del leader
+        await asyncio.Event().wait()
 
     async def run(self, leader: Leader) -> None:
         """Run `lead`, and again after each failure."""
@@ -222,10 +221,14 @@ class Component(ABC):
         if self.supervisor.problem:
             yield self.supervisor.problem
 
+    def waiting_for_budget(self) -> int | None:
+        """Return how many of its nodes wait for a slot of the budget; None: it does not use the budget."""
+        return None
+
     def status_lines(self) -> Iterator[str]:
         """Yield lines for the status page: `[+]` healthy, `[-]` not."""
         yield from ()
 
-    def collect_metrics(self) -> Iterator[MetricVec]:
+    def collect_metrics(self) -> Iterator[MetricVec | Histogram]:
         """Yield the current values of `metrics`."""
         yield from ()

@@ -5,7 +5,6 @@ Events about cluster-scoped objects such as namespaces are stored in the namespa
 
 import logging
 
-from haulout.api.reasons import OperatorEventReason
 from haulout.api.resources import NAMESPACES
 from haulout.errors import KubeError, LeadershipLost
 from haulout.kube.client import Client
@@ -21,10 +20,6 @@ class OperatorEvents:
         self._client = client
         self._recorder = recorder
         self.namespace = namespace
-
-    async def warn_of_history(self, note: str) -> None:
-        """Warn that the history of nodes cannot be written because permissions are missing."""
-        await self.warn(note, reason=OperatorEventReason.HISTORY_FORBIDDEN, action="WriteHistory")
 
     async def warn(self, note: str, *, reason: str, action: str) -> None:
         """Send a warning event; if that fails, log it instead."""

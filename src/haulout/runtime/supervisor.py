@@ -8,9 +8,8 @@ A failure is a programming error or an unexpected condition. It is logged with i
 """
 
 import logging
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from datetime import timedelta
-from typing import Any
 
 from haulout.core import duration
 from haulout.core.backoff import Backoff
@@ -82,12 +81,3 @@ def _root_causes(error: BaseException) -> list[BaseException]:
     if isinstance(error, BaseExceptionGroup):
         return [cause for inner in error.exceptions for cause in _root_causes(inner)]
     return [error]
-
-
-async def wait_for_handover(work: Coroutine[Any, Any, None]) -> LeadershipHandover:
-    """Return the handover that ends `work`; other errors propagate and end the leader."""
-    try:
-        await work
-    except LeadershipHandover as error:
-        return error
-    raise RuntimeError("a component of the operator ended unexpectedly")

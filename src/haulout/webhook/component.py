@@ -2,7 +2,7 @@
 
     webhook = Webhook(client, WebhookSettings(namespace="haulout"))  # haulout.webhook.settings
     async with asyncio.TaskGroup() as group:
-        group.create_task(webhook.run())
+        group.create_task(webhook.serve(client))
 
 Every replica runs one, leader or not, because the API server may call any of them. Therefore `client` must not be one
 that only lets the leader write. The webhook does not listen before it has a certificate.
@@ -10,12 +10,14 @@ that only lets the leader write. The webhook does not listen before it has a cer
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator
 from typing import Protocol
 
 from haulout.core.clock import Clock
+from haulout.core.metrics import MetricVec
 from haulout.httpserver.serving_certificate import OLM, CertificateFiles, CertificateWatcher, ServingCertificate
 from haulout.kube.client import Client
+from haulout.runtime.component import Component
 from haulout.webhook import registration
 from haulout.webhook.ca_bundle_injection import WebhookReference
 from haulout.webhook.certificate_secret import SecretReference, SelfManagedSecret, UserProvidedSecret
@@ -29,7 +31,7 @@ from haulout.webhook.settings import (
     UserSecret,
     WebhookSettings,
 )
-from haulout.webhook.validator import Validator
+from haulout.webhook.validator import REVIEWS, Validator
 
 log = logging.getLogger(__name__)
 
@@ -52,10 +54,14 @@ class _CertificateProvider(Protocol):
         ...
 
 
-class Webhook:
-    """Serves while `run` runs. `clock` decides whether certificates are valid; the default is the client's."""
+class Webhook(Component):
+    """Serves while `serve` runs. `clock` decides whether certificates are valid; the default is the client's."""
+
+    title = "webhook"
+    metrics = (REVIEWS,)
 
     def __init__(self, client: Client, settings: WebhookSettings, *, clock: Clock | None = None) -> None:
+        super().__init__()
         self.port: int | None = None  # while it listens
         self.serving_certificate = ServingCertificate()
         self.validator = Validator(client, guard_quorum=settings.guard_quorum)
@@ -69,8 +75,9 @@ class Webhook:
         self._settings = settings
         self._provider = _certificate_provider(client, settings, self.serving_certificate, clock or client.clock)
 
-    async def run(self) -> None:
+    async def serve(self, client: Client) -> None:
         """Serve until cancelled. It does not listen before there is a certificate."""
+        del client  # it has been given one
         async with asyncio.TaskGroup() as group:
             group.create_task(self._provider.run())
             group.create_task(self.clients.run())
@@ -85,16 +92,23 @@ class Webhook:
                 finally:
                     self.port = None
 
-    def not_ready_reasons(self) -> Sequence[str]:
-        """Return why no review can be answered, for the readiness probe."""
+    def unready(self) -> Iterator[str]:
+        """Yield why no review can be answered."""
         if self.port is None:
-            return (f"the webhook does not listen: {self._provider.problem or 'it has no certificate yet'}",)
-        problem = self.clients.problem
-        return (f"the webhook refuses all callers: {problem}",) if problem else ()
+            yield f"the webhook does not listen: {self._provider.problem or 'it has no certificate yet'}"
+        elif problem := self.clients.problem:
+            yield f"the webhook refuses all callers: {problem}"
 
-    def warnings(self) -> Sequence[str]:
-        """Return what needs attention although reviews are answered."""
-        return tuple(problem for problem in (self._provider.problem, self._provider.trust_problem) if problem)
+    def problems(self) -> Iterator[str]:
+        """Yield what needs attention although reviews are answered."""
+        yield from filter(None, (self._provider.problem, self._provider.trust_problem))
+
+    def status_lines(self) -> Iterator[str]:
+        problem = next(self.unready(), "")
+        yield f"[-] webhook: {problem}" if problem else "[+] webhook: listening"
+
+    def collect_metrics(self) -> Iterator[MetricVec]:
+        yield self.validator.reviews
 
 
 def _certificate_provider(

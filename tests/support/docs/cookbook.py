@@ -23,12 +23,13 @@ from zoneinfo import ZoneInfo
 
 import click
 
-from haulout.api.leases import PROFILES_LEASE
+from haulout.api.leases import LEADER_LEASE
 from haulout.app.manifests import operator_manifests
 from haulout.app.manifests.operator_manifests import Installation
+from haulout.app.operator import shared_informers
 from haulout.cli.output import ASCII_MARKS
 from haulout.cli.why import why_text
-from haulout.controllers.profiles.component import ProfilesComponent, run_profiles
+from haulout.controllers.profiles.component import ProfilesComponent
 from haulout.controllers.profiles.config.dry_run import dry_run
 from haulout.controllers.profiles.config.model import Configuration
 from haulout.controllers.profiles.config.profiles_file import ProfilesFile
@@ -36,7 +37,7 @@ from haulout.controllers.profiles.explain.explanation import explain
 from haulout.controllers.profiles.plugin import STATE_LABEL, State
 from haulout.controllers.profiles.plugins.registry import registries
 from haulout.kube.client import Client
-from haulout.kube.leaderelection import LeaderElection
+from haulout.runtime.manager import Manager, ManagerSettings
 from haulout_sandbox.event_loops.virtual_time import VirtualClock
 from support.clusters import cluster_plan
 from support.clusters.cluster_plan import ClusterPlan
@@ -119,8 +120,15 @@ def run_profiles_program(cluster: LiveCluster, file: Path, external_client: Fake
         profiles = ProfilesComponent(
             ProfilesFile(file, environ=ENVIRON, clock=client.clock), external_client or FakeExternalClient()
         )
-        election = LeaderElection(client, name=PROFILES_LEASE, namespace=NAMESPACE, identity="operator_1")
-        await run_profiles(client, profiles, election=election)
+        manager = Manager(
+            client,
+            [profiles],
+            settings=ManagerSettings(
+                namespace=NAMESPACE, identity="operator_1", lease=LEADER_LEASE, reporter="NodeMaintenance"
+            ),
+            share=shared_informers,
+        )
+        await manager.run()
 
     cluster.run(program)
 

@@ -44,7 +44,7 @@ async def registered_webhook(cluster: LiveCluster) -> AsyncIterator[None]:
         webhook = Webhook(client, settings)
         webhooks.append(webhook)
         if not is_sandbox:
-            await webhook.run()
+            await webhook.serve(client)
         await asyncio.Event().wait()
 
     process = cluster.run(serve, name="webhook")

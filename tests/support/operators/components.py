@@ -2,11 +2,8 @@
 
 import asyncio
 
-from haulout.api.resources import NODES
+from haulout.app.operator import shared_informers
 from haulout.kube.client import Client
-from haulout.kube.informer import Informer
-from haulout.kube.reflector import ListWatch
-from haulout.kube.transforms import compact_nodes
 from haulout.runtime.component import Component, Leader
 from haulout.runtime.handover import Handover
 
@@ -17,17 +14,17 @@ async def ignore_warning(note: str, *, reason: str, action: str) -> None:
 
 async def run_component(client: Client, component: Component, *, own_node: str = "") -> None:
     """Run a component and the informer of nodes until cancelled."""
-    nodes = Informer(client, ListWatch(NODES), transform=compact_nodes())
+    informers = shared_informers(client)
     leader = Leader(
         client=client,
         identity="test",
         namespace="haulout",
-        nodes=nodes,
+        informers=informers,
         warn=ignore_warning,
         handover=Handover(own_node),
     )
     async with asyncio.TaskGroup() as group:
-        watch = group.create_task(nodes.run())
+        watch = group.create_task(informers.nodes.run())
         try:
             await component.run(leader)
         finally:

@@ -3,16 +3,17 @@
 import asyncio
 from collections.abc import Sequence
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 
 from haulout.api.maintenancenotice import MAINTENANCE_NOTICES, MaintenanceKind
 from haulout.api.notice_reports import NoticeReport
 from haulout.api.objects import Node, RawObject
-from haulout.controllers.notices.component import MakeSources
 from haulout.core.clock import Clock
 from haulout.core.timestamps import micro_time
 from haulout.kube.client import Client
 from haulout.kube.informer import Informer
+from haulout.providers.component import EventSourceComponent
 from haulout.providers.event_source import EventSource
 from haulout.providers.notice_writer import NoticeWriter
 from haulout.providers.quarantine import Quarantine
@@ -60,14 +61,14 @@ class FakeEventSource:
             self.messages_processed += 1
 
 
-def event_sources_of(*clouds: FakeCloud) -> MakeSources:
-    """Return a factory of the event sources."""
+def event_sources_of(*clouds: FakeCloud) -> tuple[EventSourceComponent, ...]:
+    """Return the event sources as components."""
 
-    def sources(client: Client, nodes: Informer[Node]) -> Sequence[EventSource]:
+    def make(cloud: FakeCloud, client: Client, nodes: Informer[Node]) -> EventSource:
         del nodes
-        return [FakeEventSource(cloud, client.clock) for cloud in clouds]
+        return FakeEventSource(cloud, client.clock)
 
-    return sources
+    return tuple(EventSourceComponent(cloud.name, partial(make, cloud)) for cloud in clouds)
 
 
 def a_notice(

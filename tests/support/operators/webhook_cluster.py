@@ -149,7 +149,7 @@ async def _registered_webhook(test_cluster: WebhookCluster, settings: WebhookSet
         yield
         return
     async with asyncio.TaskGroup() as group:
-        running = group.create_task(test_cluster.webhook.run())
+        running = group.create_task(test_cluster.webhook.serve(test_cluster.client))
         port = await eventually(cluster.clock, lambda: test_cluster.webhook.port)
         await test_cluster.create(
             CONFIGURATIONS, registration.configuration(name=name, url=f"https://127.0.0.1:{port}")

@@ -17,6 +17,7 @@ from haulout.kube.client import Client
 from haulout.kube.informer import Informer
 from haulout.providers.aws.event_source import AwsEventSource
 from haulout.providers.aws.settings import AwsSettings
+from haulout.providers.component import EventSourceComponent
 from haulout.providers.event_source import EventSource
 from haulout_sandbox.clouds.aws import AwsCloud
 from support.clusters.drain_cluster import DrainCluster
@@ -56,15 +57,16 @@ class InProcess:
         profiles = ProfilesComponent(ProfilesFile(self.file, environ=environ, clock=self.town.clock), self.outside)
 
         async def program(client: Client) -> None:
-            await run_operator(client, settings, profiles=profiles, notices=NoticesComponent(self.sources))
+            notices = NoticesComponent([EventSourceComponent("aws", self.make_source)])
+            await run_operator(client, settings, profiles=profiles, notices=notices)
 
         process = self.running[name] = Process(self.town.cluster, name, program)
         process.start()
 
-    def sources(self, client: Client, nodes: Informer[Node]) -> Sequence[EventSource]:
+    def make_source(self, client: Client, nodes: Informer[Node]) -> EventSource:
         """Return the event source of the cloud."""
         cloud, settings = self.cloud, AwsSettings(queue_url=QUEUE)
-        return [AwsEventSource(ec2=cloud, auto_scaling=cloud, sqs=cloud, client=client, nodes=nodes, settings=settings)]
+        return AwsEventSource(ec2=cloud, auto_scaling=cloud, sqs=cloud, client=client, nodes=nodes, settings=settings)
 
     def recent_log_lines(self) -> Sequence[str]:
         """Return nothing: pytest shows the log."""

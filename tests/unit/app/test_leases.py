@@ -74,7 +74,7 @@ async def test_notice_from_an_agent_causes_lease_advice_once(clock: Clock, caplo
 async def test_short_leases_cause_no_advice(clock: Clock, caplog: pytest.LogCaptureFixture) -> None:
     async with a_replica_cluster(clock, "n1") as town:
         vitals = operate(town, LeaderElectionConfig(), FakeCloud("gcp"))
-        await town.wait_until(lambda: vitals.notices is not None and bool(vitals.notices.listeners))
+        await town.wait_until(lambda: vitals.notices is not None and any(it.source for it in vitals.notices.sources))
         await clock.sleep(timedelta(minutes=1))
         assert not any("--lease-duration" in it for it in vitals.troubles())
     assert "--lease-duration" not in caplog.text

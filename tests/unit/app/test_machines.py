@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -13,7 +14,7 @@ from haulout.api.machinemaintenance import object_name
 from haulout.api.objects import Node, RawObject
 from haulout.api.resources import NODES
 from haulout.app.machines import read_settings
-from haulout.app.operator import OperatorSettings, run_operator
+from haulout.app.operator import OperatorSettings, run_operator, shared_informers
 from haulout.app.operator_status import OperatorStatus
 from haulout.controllers.machines.component import MachinesComponent
 from haulout.controllers.machines.controller import MachineMaintenanceController
@@ -194,6 +195,7 @@ async def test_failed_machines_component_restarts_and_subscribes_to_nodes_once(
 
     async def program(client: Client) -> None:
         nodes = Counting(client, ListWatch(NODES), transform=as_is)
+        shared = replace(shared_informers(client), nodes=nodes)
         informers.append(nodes)
 
         async def warn(note: str, *, reason: str, action: str) -> None:
@@ -202,7 +204,7 @@ async def test_failed_machines_component_restarts_and_subscribes_to_nodes_once(
 
         async with asyncio.TaskGroup() as group:
             group.create_task(followed(nodes))
-            await component.run(Leader(client=client, identity="one", namespace="haulout", nodes=nodes, warn=warn))
+            await component.run(Leader(client=client, identity="one", namespace="haulout", informers=shared, warn=warn))
 
     async with a_site(clock) as cluster:
         (name,) = await create_machine_set(cluster, "workers", replicas=1)

@@ -1,6 +1,5 @@
 """The operator, profiles with a window, and a cloud that schedules maintenance outside of it."""
 
-from collections.abc import Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 from random import Random
@@ -15,6 +14,7 @@ from haulout.core.clock import Clock
 from haulout.core.timestamps import whole_seconds
 from haulout.kube.client import Client
 from haulout.kube.informer import Informer
+from haulout.providers.component import EventSourceComponent
 from haulout.providers.event_source import EventSource
 from haulout.providers.oci.event_source import OciEventSource
 from haulout_sandbox.clouds.oci import OciCloud
@@ -50,14 +50,15 @@ async def test_maintenance_is_rescheduled_into_the_profile_window_and_the_node_i
     cloud = OciCloud(clock)
     machine = cloud.launch("n1")
 
-    def sources(client: Client, nodes: Informer[Node]) -> Sequence[EventSource]:
+    def make(client: Client, nodes: Informer[Node]) -> EventSource:
         del nodes
-        return [OciEventSource(cloud.compute(), compartments=[COMPARTMENT], clock=client.clock, random=Random(1))]
+        return OciEventSource(cloud.compute(), compartments=[COMPARTMENT], clock=client.clock, random=Random(1))
 
     async def program(client: Client) -> None:
         profiles = ProfilesComponent(ProfilesFile(file, environ={}, clock=client.clock), FakeExternalClient())
         settings = OperatorSettings(namespace=NAMESPACE, identity="one")
-        await run_operator(client, settings, profiles=profiles, notices=NoticesComponent(sources))
+        notices = NoticesComponent([EventSourceComponent("oci", make)])
+        await run_operator(client, settings, profiles=profiles, notices=notices)
 
     async with a_replica_cluster(clock) as town:
         town.put(definition())

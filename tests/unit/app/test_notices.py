@@ -21,7 +21,7 @@ from haulout.api.objects import Node
 from haulout.api.resources import CUSTOM_RESOURCE_DEFINITIONS
 from haulout.app.operator import OperatorSettings, run_operator
 from haulout.app.operator_status import OperatorStatus
-from haulout.controllers.notices.component import MakeSources, NoticesComponent
+from haulout.controllers.notices.component import NoticesComponent
 from haulout.controllers.notices.controller import MaintenanceNoticeController
 from haulout.controllers.notices.metrics import NoticeMetrics
 from haulout.core.clock import Clock
@@ -30,6 +30,7 @@ from haulout.kube.client import Client
 from haulout.kube.informer import Informer
 from haulout.providers.aws.event_source import AwsEventSource
 from haulout.providers.aws.settings import AwsSettings
+from haulout.providers.component import EventSourceComponent
 from haulout.providers.event_source import EventSource
 from haulout.providers.oci.event_source import OciEventSource
 from haulout.providers.oci.stream_consumer import ConsumerOptions
@@ -54,7 +55,7 @@ class Replica:
     vitals: OperatorStatus = field(default_factory=OperatorStatus)
 
 
-def replica(town: DrainCluster, name: str, *clouds: FakeCloud, sources: MakeSources | None = None) -> Replica:
+def replica(town: DrainCluster, name: str, *clouds: FakeCloud, sources: Sequence[EventSourceComponent] = ()) -> Replica:
     """Start an operator with event sources of clouds."""
     notices, vitals = NoticesComponent(sources or event_sources_of(*clouds)), OperatorStatus()
 
@@ -174,22 +175,30 @@ async def test_cloud_events_during_a_failover_are_not_lost(clock: Clock) -> None
     oci, aws = OciCloud(clock), AwsCloud(clock)
     nodes: list[Informer[Node]] = []
 
-    def sources(client: Client, cache: Informer[Node]) -> Sequence[EventSource]:
+    def make_oci(client: Client, cache: Informer[Node]) -> EventSource:
         nodes.append(cache)
         place = ConsumerOptions(instance=f"pod-{len(nodes)}")
-        stream, random = oci.streaming(), client.random
-        of_oci = OciEventSource(
-            oci.compute(), streaming=stream, consumer_options=place, clock=client.clock, random=random
+        return OciEventSource(
+            oci.compute(),
+            streaming=oci.streaming(),
+            consumer_options=place,
+            clock=client.clock,
+            random=client.random,
         )
+
+    def make_aws(client: Client, cache: Informer[Node]) -> EventSource:
         settings = AwsSettings(queue_url="https://queue")
-        return of_oci, AwsEventSource(ec2=aws, auto_scaling=aws, sqs=aws, client=client, nodes=cache, settings=settings)
+        return AwsEventSource(ec2=aws, auto_scaling=aws, sqs=aws, client=client, nodes=cache, settings=settings)
+
+    def sources() -> list[EventSourceComponent]:
+        return [EventSourceComponent("oci", make_oci), EventSourceComponent("aws", make_aws)]
 
     async with a_replica_cluster(clock, "n1") as town:
         install(town)
         machine, instance = oci.launch("o1"), aws.launch()
         town.put(a_node("o1").with_spec(providerID=machine))
         town.put(a_node("a1").with_spec(providerID=f"aws:///eu-west-1a/{instance}"))
-        one, _ = replica(town, "one", sources=sources), replica(town, "two", sources=sources)
+        one, _ = replica(town, "one", sources=sources()), replica(town, "two", sources=sources())
         await town.wait_until(lambda: leader(town) == "one")
         first = oci.schedule(machine, start=clock.now() + DAY)
         second = aws.schedule(instance, code="instance-reboot", start=clock.now() + DAY)
@@ -212,7 +221,7 @@ async def test_cloud_events_during_a_failover_are_not_lost(clock: Clock) -> None
             lambda: sorted(node_phases(town)) == [("a1", NoticePhase.CANCELLED), ("o1", NoticePhase.ACTIVE)]
         )
         assert leader(town) == "two"
-        assert one.notices.listeners == ()
+        assert [it.source for it in one.notices.sources] == [None, None]
         assert subscribers(nodes[0]) == []
 
 
@@ -297,23 +306,19 @@ async def test_unreadable_messages_are_counted_and_reported_once_an_hour_per_kin
 async def test_failing_source_creation_is_retried_and_notices_continue(clock: Clock) -> None:
     calls = 0
 
-    def broken(*_: object) -> list[EventSource]:
+    def broken(*_: object) -> EventSource:
         nonlocal calls
         calls += 1
         raise RuntimeError("no such thing")
 
     async with a_replica_cluster(clock, "n1") as town:
         install(town)
-        one = replica(town, "one")
-        one.notices.make_sources = broken
+        one = replica(town, "one", sources=(EventSourceComponent("cloud", broken),))
         await announce(town, "disk", "n1", start=DAY)
         await town.wait_until(becomes(town, "disk", NoticePhase.PLANNED))
         await town.wait_until(lambda: calls == 2)
         assert list(one.vitals.troubles()) == [
-            (
-                "cloud event sources failed and restarts, other components continue: "
-                "RuntimeError('no such thing'); see the log"
-            )
+            ("source cloud failed and restarts, other components continue: RuntimeError('no such thing'); see the log")
         ]
 
 

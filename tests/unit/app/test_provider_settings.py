@@ -23,7 +23,7 @@ def _with_both_sdks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_no_cloud_is_enabled_by_default() -> None:
     found = read_environment({"PATH": "/bin", "AWS_REGION": "eu-west-1"})
-    assert (found.oci, found.aws, found.ignored, list(found.describe())) == (None, None, (), [])
+    assert (found.sources, found.ignored, list(found.describe())) == ((), (), [])
 
 
 def test_config_map_of_the_oci_handler_is_sufficient_and_ignored_keys_are_named() -> None:
@@ -155,5 +155,6 @@ def test_missing_sdk_is_an_error_with_the_package_to_install(
 
 def test_no_sdk_is_imported_before_an_event_source_is_created() -> None:
     before = set(sys.modules)
-    read_environment({**HANDLERS, "HAULOUT_AWS": "true", "HAULOUT_GCP": "true"}).sources("one")
+    found = read_environment({**HANDLERS, "HAULOUT_AWS": "true", "HAULOUT_GCP": "true"})
+    assert [it.source_name for it in found.sources] == ["oci", "aws", "gcp"]
     assert not {"oci", "boto3", "haulout.providers.gcp.compute_event_source"} & (set(sys.modules) - before)

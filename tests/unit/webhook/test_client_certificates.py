@@ -103,7 +103,7 @@ async def serve(folder: Path, *config_map: dict[str, Any], **settings: Any) -> A
     }
     hook = Webhook(client, WebhookSettings(**usual | settings))
     async with asyncio.TaskGroup() as group:
-        task = group.create_task(hook.run())
+        task = group.create_task(hook.serve(client))
         await eventually(clock, lambda: hook.port)
         yield WebhookUnderTest(api, hook, servers, folder)
         task.cancel()
@@ -143,7 +143,7 @@ async def test_required_client_certificates_refuse_all_other_callers(tmp_path: P
     proxies = Authority("proxies")
     config_map = a_config_map(clients=Authority("clients"), proxies=proxies)
     async with serve(tmp_path, config_map, client_auth=ClientAuth.REQUIRED) as site:
-        await eventually(site.hook.validator._client.clock, lambda: not site.hook.not_ready_reasons())
+        await eventually(site.hook.validator._client.clock, lambda: not list(site.hook.unready()))
         assert await site.is_authenticated(proxies)
         assert await site.call() is None
         assert await site.call(Authority("another")) is None
@@ -155,7 +155,7 @@ async def test_rotated_client_cas_are_used_without_a_restart(tmp_path: Path) -> 
     config_map = a_config_map(clients=None, proxies=first)
     async with serve(tmp_path, config_map, client_auth=ClientAuth.REQUIRED) as site:
         clock = site.hook.validator._client.clock
-        await eventually(clock, lambda: not site.hook.not_ready_reasons())
+        await eventually(clock, lambda: not list(site.hook.unready()))
         assert (await site.call(first), await site.call(second)) == (200, None)
         site.api.put(a_config_map(clients=None, proxies=second))
         await eventually(clock, lambda: site.hook.clients._trust.authorities == second.pem.decode())
@@ -167,7 +167,7 @@ async def test_rotated_client_cas_are_used_without_a_restart(tmp_path: Path) -> 
 
 async def test_required_client_certificates_without_cas_refuse_all_and_are_not_ready(tmp_path: Path) -> None:
     async with serve(tmp_path, client_auth=ClientAuth.REQUIRED) as site:
-        (reason,) = site.hook.not_ready_reasons()
+        (reason,) = site.hook.unready()
         assert "client certificates are required and cannot be verified: " in reason
         assert "ConfigMap kube-system/extension-apiserver-authentication contains no CA certificates" in reason
         assert await site.call(Authority("any")) is None
@@ -177,14 +177,14 @@ async def test_required_client_certificates_without_cas_refuse_all_and_are_not_r
 async def test_optional_client_certificates_without_cas_accept_all_callers(tmp_path: Path, mode: ClientAuth) -> None:
     async with serve(tmp_path, client_auth=mode) as site:
         assert (await site.call(), await site.call(Authority("any"))) == (200, 200)
-        assert site.hook.not_ready_reasons() == ()
+        assert list(site.hook.unready()) == []
 
 
 async def test_metrics_port_requests_no_client_certificates(tmp_path: Path) -> None:
     """Prometheus may have a client certificate of another CA."""
     config_map = a_config_map(clients=None, proxies=Authority("proxies"))
     async with serve(tmp_path, config_map, client_auth=ClientAuth.REQUIRED) as site:
-        await eventually(site.hook.validator._client.clock, lambda: not site.hook.not_ready_reasons())
+        await eventually(site.hook.validator._client.clock, lambda: not list(site.hook.unready()))
         assert site.hook.serving_certificate.context.verify_mode is ssl.CERT_NONE
         assert site.hook.clients.context.verify_mode is ssl.CERT_REQUIRED
 
@@ -195,7 +195,7 @@ async def test_resumed_tls_session_is_refused_after_its_ca_was_removed(tmp_path:
     config_map = a_config_map(clients=None, proxies=old)
     async with serve(tmp_path, config_map, client_auth=ClientAuth.REQUIRED) as site:
         clock = site.hook.validator._client.clock
-        await eventually(clock, lambda: not site.hook.not_ready_reasons())
+        await eventually(clock, lambda: not list(site.hook.unready()))
         context = ssl.create_default_context(cadata=site.servers.pem.decode())
         context.minimum_version = context.maximum_version = version
         issued = old.issue(PROXY)

@@ -49,7 +49,7 @@ async def running(client: Client, **settings: Any) -> AsyncIterator[Webhook]:
     usual: dict[str, Any] = {"host": LOCAL, "port": 0, "namespace": SandboxBackend.namespace, "more_hosts": (LOCAL,)}
     hook = Webhook(client, WebhookSettings(**usual | settings))
     async with asyncio.TaskGroup() as group:
-        task = group.create_task(hook.run())
+        task = group.create_task(hook.serve(client))
         await eventually(client.clock, lambda: hook.port)
         yield hook
         task.cancel()
@@ -137,7 +137,7 @@ async def test_api_server_trusts_the_self_signed_webhook_by_url() -> None:
         await client.create(CONFIGURATIONS, body)
         await eventually(clock, lambda: injected_ca_bundle(cluster.api_server))
         assert "no node with name absent found" in await world.denial_message("absent")
-        assert (hook.not_ready_reasons(), hook.warnings()) == ((), ())
+        assert (list(hook.unready()), list(hook.problems())) == ([], [])
 
 
 def injected_ca_bundle(api: ApiServer) -> bytes:
@@ -149,9 +149,9 @@ async def test_webhook_without_a_certificate_does_not_listen_and_reports_why(tmp
     client, _ = a_client(tmp_path)
     hook = Webhook(client, WebhookSettings(host=LOCAL, port=0, certificate=CertificateFolder(tmp_path / "absent")))
     async with asyncio.TaskGroup() as group:
-        task = group.create_task(hook.run())
-        await eventually(client.clock, hook.warnings)
-        (reason,) = hook.not_ready_reasons()
+        task = group.create_task(hook.serve(client))
+        await eventually(client.clock, lambda: list(hook.problems()))
+        (reason,) = hook.unready()
         assert reason.startswith("the webhook does not listen: no certificate in ")
         task.cancel()
 
@@ -163,7 +163,7 @@ async def test_port_in_use_is_a_usage_error(tmp_path: Path) -> None:
             client, WebhookSettings(host=LOCAL, port=first.port or 0, certificate=CertificateFolder(tmp_path))
         )
         with pytest.raises(ExceptionGroup) as caught:
-            await second.run()
+            await second.serve(client)
     (error,) = caught.value.exceptions
     assert isinstance(error, UsageError)
     assert str(error).startswith(f"cannot listen on port {second._settings.port} for the webhook: ")

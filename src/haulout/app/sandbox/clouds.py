@@ -8,10 +8,10 @@ when the node is deleted.
 import asyncio
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
+from functools import partial
 
 from haulout.api.objects import Node
 from haulout.app.sandbox.interface import CloudMachines, GcpModel
-from haulout.controllers.notices.component import MakeSources
 from haulout.errors import CloudError
 from haulout.kube.client import Client
 from haulout.kube.informer import Informer
@@ -20,6 +20,7 @@ from haulout.providers.aws.event_source import AwsEventSource
 from haulout.providers.aws.settings import AwsSettings
 from haulout.providers.azure.event_source import AzureEarlyStartSource
 from haulout.providers.azure.scheduled_events import SOURCE
+from haulout.providers.component import EventSourceComponent
 from haulout.providers.event_source import EventSource
 from haulout.providers.gcp.compute_api import RestCompute
 from haulout.providers.gcp.compute_event_source import GcpEarlyStartSource
@@ -36,14 +37,10 @@ _POLL_INTERVAL = timedelta(seconds=30)
 _TIMEOUT = timedelta(seconds=10)
 
 
-def sources_of(fleet: CloudMachines) -> MakeSources:
-    """Return the factory of sources for the clouds that have machines in the scenario."""
-
-    def make(client: Client, nodes: Informer[Node]) -> Sequence[EventSource]:
-        makers = {"oci": _oci, "aws": _aws, "azure": AzureAgents, "gcp": _gcp}
-        return [makers[cloud](fleet, client, nodes) for cloud in sorted(fleet.clouds)]
-
-    return make
+def sources_of(fleet: CloudMachines) -> Sequence[EventSourceComponent]:
+    """Return the sources of the clouds that have machines in the scenario."""
+    makers = {"oci": _oci, "aws": _aws, "azure": AzureAgents, "gcp": _gcp}
+    return [EventSourceComponent(cloud, partial(makers[cloud], fleet)) for cloud in sorted(fleet.clouds)]
 
 
 def _oci(fleet: CloudMachines, client: Client, _: Informer[Node]) -> EventSource:

@@ -142,7 +142,7 @@ async def _serve(
 
 async def run_scenario_operator(client: Client, scenario: ScenarioCluster, status: OperatorStatus) -> None:
     """Run the operator of a scenario's cluster, with the event sources of its clouds; until cancelled."""
-    notices = NoticesComponent(make_sources=sources_of(scenario.fleet))
+    notices = NoticesComponent(sources_of(scenario.fleet))
     settings = OperatorSettings(namespace=_NAMESPACE, identity=_IDENTITY, cluster=_CLUSTER)
     components = vcenters.components(scenario.fleet)
     await run_operator(

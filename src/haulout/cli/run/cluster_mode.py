@@ -150,7 +150,7 @@ def run_operator_process(
                 log.info("%s", line)
             for line in providers.ignored:
                 log.warning("environment: %s", line)
-            notices = NoticesComponent(providers.sources(socket.gethostname()))
+            notices = NoticesComponent(providers.sources)
             try:
                 async with open_profiles(profiles_file, session.client) as profiles:
                     await run_operator(

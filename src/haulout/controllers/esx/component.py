@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+from haulout.api.leases import PROFILES_LEASE
 from haulout.api.objects import Node
 from haulout.api.reasons import OperatorEventReason
 from haulout.controllers.esx.labels import CORDON_OWNER, HOST, STATE, HostState, is_initiated
@@ -16,7 +17,8 @@ from haulout.core.text import format_count
 from haulout.errors import ConfigErrors
 from haulout.kube.client import Client
 from haulout.kube.rbac import Permission
-from haulout.runtime.component import Component, CordonOwner, Leader, SettingsFile, running
+from haulout.runtime.component import Component, CordonOwner, Leader, SettingsFile
+from haulout.runtime.tasks import running
 
 if TYPE_CHECKING:
     from haulout.controllers.esx.controller import EsxController
@@ -61,7 +63,7 @@ class Esx(Component):
     failure_reason, action = OperatorEventReason.ESX_FAILED, "RunEsx"
     metrics = (HOSTS, VCENTER_UP, NODES)
     initiator = "esx"
-    replaces_smc = True
+    lease = PROFILES_LEASE
     settings_file = SettingsFile(
         name="esx.yaml",
         configures="nodes on ESX hosts",

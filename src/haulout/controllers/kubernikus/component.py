@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+from haulout.api.leases import PROFILES_LEASE
 from haulout.api.reasons import OperatorEventReason
 from haulout.compat.openstack_config import OpenStackSettings
 from haulout.controllers.kubernikus.labels import CORDON_OWNER, DELETE_NODE, is_deletion_ordered
@@ -53,7 +54,7 @@ class Kubernikus(Component):
     failure_reason, action = OperatorEventReason.KUBERNIKUS_FAILED, "RunKubernikus"
     metrics = (ORDERS, OUTDATED)
     initiator = "kubernikus"
-    replaces_smc = True
+    lease = PROFILES_LEASE
     settings_file = SettingsFile(
         name="kubernikus.yaml",
         configures="nodes of Kubernikus",

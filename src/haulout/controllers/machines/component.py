@@ -35,7 +35,8 @@ from haulout.errors import KubeError
 from haulout.kube.client import Client
 from haulout.kube.discovery import serves
 from haulout.kube.informer import Informer
-from haulout.runtime.component import Component, Leader, running
+from haulout.runtime.component import Component, Leader
+from haulout.runtime.tasks import running
 
 if TYPE_CHECKING:
     from haulout.controllers.machines.controller import MachineMaintenanceController

@@ -52,16 +52,18 @@ _WORKERS = 64  # many, because a reconcile that stops a drain waits for its pend
 class NodeMaintenanceController:
     """Reconciles all NodeMaintenances. Call `run` at most once.
 
-    `nodes` is a shared informer that the caller runs. Without one, the controller runs its own.
+    `nodes` and `maintenances` are shared informers that the caller runs. Without them, the controller runs its own.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - dependencies, each passed by keyword
         self,
         client: Client,
         *,
         events: EventRecorder,
         settings: NodeMaintenanceSettings | None = None,
         nodes: Informer[Node] | None = None,
+        maintenances: Informer[NodeMaintenance] | None = None,
+        handover: Handover | None = None,
         history: History | None = None,
         waiting_list: WaitingList | None = None,
         drain_metrics: InitiatorDrainMetrics | None = None,
@@ -70,10 +72,12 @@ class NodeMaintenanceController:
         self.history = history or NoHistory()
         self._clock = client.clock
         self._waiting_list = waiting_list or WaitingList()
-        self._informers = NodeMaintenanceInformers(client, lease_namespace=self.settings.lease_namespace, nodes=nodes)
+        self._informers = NodeMaintenanceInformers(
+            client, lease_namespace=self.settings.lease_namespace, nodes=nodes, maintenances=maintenances
+        )
         self._drains = DrainManager(client, on_change=self._handle_drain, metrics=drain_metrics)
         self._workload_informers = WorkloadInformers(client, enqueue=self._enqueue)
-        handover = Handover(self.settings.own_node)
+        handover = handover or Handover()
         self._reconciler = NodeMaintenanceReconciler(
             client,
             settings=self.settings,
@@ -100,7 +104,7 @@ class NodeMaintenanceController:
     async def _start(self, subscriptions: ExitStack) -> None:
         subscriptions.callback(self._waiting_list.subscribe(self._enqueue_waiting))
         await self._informers.wait_synced()
-        self._subscribe()
+        self._subscribe(subscriptions)
         self._reconciler.start()
 
     def _enqueue(self, name: str) -> None:
@@ -130,6 +134,10 @@ class NodeMaintenanceController:
         )
 
     @property
+    def node_count(self) -> int:
+        return len(self._informers.nodes.informer)
+
+    @property
     def unavailable_node_count(self) -> int:
         """The number of nodes that count as unavailable for budgets."""
         now = self._clock.now()
@@ -147,10 +155,11 @@ class NodeMaintenanceController:
 
     # Event handlers
 
-    def _subscribe(self) -> None:
-        self._informers.maintenances.informer.subscribe(self._handle_maintenance)
-        self._informers.nodes.informer.subscribe(self._handle_node)
-        self._informers.leases.informer.subscribe(self._handle_lease)
+    def _subscribe(self, subscriptions: ExitStack) -> None:
+        informers = self._informers  # shared ones outlast the controller
+        subscriptions.callback(informers.maintenances.informer.subscribe(self._handle_maintenance))
+        subscriptions.callback(informers.nodes.informer.subscribe(self._handle_node))
+        subscriptions.callback(informers.leases.informer.subscribe(self._handle_lease))
         self.history.subscribe(self._enqueue_all)
 
     def _handle_maintenance(self, old: NodeMaintenance | None, new: NodeMaintenance | None) -> None:

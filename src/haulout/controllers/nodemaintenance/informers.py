@@ -73,6 +73,11 @@ def node_cache(client: Client) -> Informer[Node]:
     )
 
 
+def maintenance_informer(client: Client) -> Informer[NodeMaintenance]:
+    """Return an informer for all NodeMaintenances, indexed by node."""
+    return Informer(client, ListWatch(NODE_MAINTENANCES), transform=as_is, indexes={BY_NODE: _node_of})
+
+
 def unavailable_nodes(nodes: Informer[Node]) -> Collection[Node]:
     """Return the nodes of such an informer that are or may be unavailable."""
     return nodes.by_index(_BY_AVAILABILITY, _UNAVAILABLE)
@@ -85,17 +90,21 @@ class MaintenanceGone(ObservationStale):
 class NodeMaintenanceInformers:
     """The informers, with a fallback to the API server."""
 
-    def __init__(self, client: Client, *, lease_namespace: str, nodes: Informer[Node] | None = None) -> None:
+    def __init__(
+        self,
+        client: Client,
+        *,
+        lease_namespace: str,
+        nodes: Informer[Node] | None = None,
+        maintenances: Informer[NodeMaintenance] | None = None,
+    ) -> None:
         self._client = client
         self._lease_namespace = lease_namespace
         # By maintenance: its UID, and the monotonic time of the last confirmation.
         self._confirmed_at: dict[str, tuple[str, float]] = {}
         self._ended: dict[str, tuple[NodeMaintenance, float]] = {}  # by maintenance: its final state, and since when
-        by_node = {BY_NODE: _node_of}
-        self.maintenances = MutationCache(
-            Informer(client, ListWatch(NODE_MAINTENANCES), transform=as_is, indexes=by_node)
-        )
-        self._has_own_nodes = nodes is None
+        self._has_own_maintenances, self._has_own_nodes = maintenances is None, nodes is None
+        self.maintenances = MutationCache(maintenance_informer(client) if maintenances is None else maintenances)
         self.nodes = MutationCache(node_cache(client) if nodes is None else nodes)
         self.sizes = GroupSizes(self.nodes.informer.all)
         self._outages = NotReadyTracker(client.clock)
@@ -103,8 +112,10 @@ class NodeMaintenanceInformers:
 
     def run_functions(self) -> tuple[Callable[[], Coroutine[Any, Any, None]], ...]:
         """Return the run functions of all informers that this object owns."""
-        own = (self.nodes.informer.run,) if self._has_own_nodes else ()
-        return self.maintenances.informer.run, *own, self.leases.informer.run
+        own = [self.nodes.informer.run] if self._has_own_nodes else []
+        if self._has_own_maintenances:
+            return self.maintenances.informer.run, *own, self.leases.informer.run
+        return *own, self.leases.informer.run
 
     async def wait_synced(self) -> None:
         """Wait for the maintenances.

@@ -10,6 +10,5 @@ class NodeMaintenanceSettings:
     """What differs between installations. It does not change while the process runs."""
 
     lease_namespace: str = node_lease.NAMESPACE
-    own_node: str = ""  # node of this process; hand leadership over before it is drained; empty: never
     guard_quorum: bool = True  # check the etcd quorum; on OpenShift it is always checked
     namespace: str = "haulout"  # the operator's own; holds the slot ledger of the budget

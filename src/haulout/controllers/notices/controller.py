@@ -56,8 +56,17 @@ _FEW_WORKERS = 4
 BY_NODE = "node"
 
 
+def notice_informer(client: Client) -> Informer[MaintenanceNotice]:
+    """Return an informer for all notices, indexed by node and by agent. Other components may share it."""
+    indexes = {BY_NODE: _node_of, BY_AGENT: agent_node}
+    return Informer(client, ListWatch(MAINTENANCE_NOTICES), transform=as_is, indexes=indexes)
+
+
 class MaintenanceNoticeController:
-    """Reconciles all notices. Call `run` at most once. `on_status_written` is called after each status write."""
+    """Reconciles all notices. Call `run` at most once. `on_status_written` is called after each status write.
+
+    `notices` is a shared informer that the caller runs. Without it, the controller runs its own.
+    """
 
     def __init__(  # noqa: PLR0913 - dependencies, each passed by keyword
         self,
@@ -65,6 +74,7 @@ class MaintenanceNoticeController:
         *,
         events: EventRecorder,
         nodes: Informer[Node],
+        notices: Informer[MaintenanceNotice] | None = None,
         options: NoticeOptions | None = None,
         predictor: DrainPredictor | None = None,
         reschedulable_source_of: ReschedulableSourceOf = lambda _: None,
@@ -72,9 +82,8 @@ class MaintenanceNoticeController:
         profile_policy: ProfilePolicy | None = None,
         on_status_written: OnStatusWritten = lambda *_: None,
     ) -> None:
-        self.notices: Informer[MaintenanceNotice] = Informer(
-            client, ListWatch(MAINTENANCE_NOTICES), transform=as_is, indexes={BY_NODE: _node_of, BY_AGENT: agent_node}
-        )
+        self._has_own_notices = notices is None
+        self.notices = notice_informer(client) if notices is None else notices
         cache = MutationCache(self.notices)
         profile_policy = profile_policy or ProfilePolicy()
         self._journal = Journal("notices", events, metrics=client.metrics)
@@ -125,7 +134,7 @@ class MaintenanceNoticeController:
     async def run(self) -> None:
         """Run until cancelled. The caller runs the node informer."""
         background = (
-            self.notices.run,
+            *((self.notices.run,) if self._has_own_notices else ()),
             self._run_predictor,
             self._node_conditions.run,
             self._rescheduler.run,

@@ -1,38 +1,28 @@
-"""Profiles: wiring of their controller, which never runs at the same time as the SAP maintenance-controller.
+"""Profiles as a component of the operator. It never runs at the same time as the SAP maintenance-controller.
 
-The operator holds two leases. The first, the Node Maintenance Operator's, makes it the leader. The leader then acquires
-a second one with the name of the SAP maintenance-controller's, in the same namespace, and runs profiles only while it
-holds both. So either of the two old operators may still run during a migration: it keeps its part of the work until it
-is removed, and Haulout does the rest. Only the leader acquires the second lease, and always in this order, so that two
-replicas cannot hold one each. A standby observes both, so that after a crash both expire at once.
-
-Without profiles in the file, the controller waits for the first notice
-(`haulout.controllers.profiles.default_profile`), and takes no lease before, unless there are `integrations` that the
-SAP maintenance-controller would run as well.
+It leads with the lease of the SAP maintenance-controller only (`haulout.runtime.manager`). Without profiles in the
+file, it waits for the first notice (`haulout.controllers.profiles.default_profile`), and takes no lease before.
 
 A SAP maintenance-controller without `--enable-leader-election` holds no lease, and cannot be detected.
 """
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Any
 
 from haulout.api.leases import PROFILES_LEASE
 from haulout.api.maintenancenotice import MaintenanceNotice
 from haulout.api.objects import Node, RawObject
 from haulout.api.reasons import OperatorEventReason
-from haulout.budget.budget_check import WaitingList
 from haulout.controllers.profiles import default_profile
 from haulout.controllers.profiles.config.profiles_file import ProfilesFile
 from haulout.controllers.profiles.controller import ProfilesController, ProfileSettings
 from haulout.controllers.profiles.events import ProfileEvents
 from haulout.controllers.profiles.external.query_cache import QueryCache
 from haulout.controllers.profiles.machine.preferred_start import lead_time, preferred_start
-from haulout.controllers.profiles.metrics import CONTROLLER, ProfileMetrics
+from haulout.controllers.profiles.metrics import CONTROLLER, METRICS, ProfileMetrics
 from haulout.controllers.profiles.missing_permissions import RECHECK_INTERVAL, MissingPermissions
 from haulout.controllers.profiles.plugin import ExternalClient, State
 from haulout.controllers.profiles.status import as_json
@@ -40,68 +30,121 @@ from haulout.controllers.profiles.view.informers import ProfileInformers
 from haulout.core.clock import Clock
 from haulout.core.metrics import MetricVec
 from haulout.core.text import format_count
-from haulout.drain.metrics import InitiatorDrainMetrics
-from haulout.errors import LeadershipHandover, LeadershipLost
-from haulout.history.pending_entries import Backlog
-from haulout.history.writer import HistoryWriter
+from haulout.drain.metrics import PROFILE
 from haulout.kube.client import Client
 from haulout.kube.informer import Informer
-from haulout.kube.leaderelection import LeaderElection
-from haulout.kube.recorder import EventRecorder
-from haulout.runtime.operator_events import OperatorEvents
-from haulout.runtime.supervisor import Supervisor, wait_for_handover
+from haulout.runtime.component import Component, Leader, Warn
+from haulout.runtime.supervisor import Supervisor
+from haulout.runtime.tasks import background, first_of, running
 
 log = logging.getLogger(__name__)
 
 _REPORTER = "maintenance"  # reporting controller of events, as in the SAP maintenance-controller
-_FLUSH_TIMEOUT = timedelta(seconds=2)
-_ELECTION_RETRY = timedelta(seconds=1)
 
 
-# Runs a feature of the SAP maintenance-controller beside profiles, until cancelled.
-Integration = Callable[[Client], Coroutine[Any, Any, None]]
+class ProfilesComponent(Component):
+    """Runs the profiles controller with the configuration in a file, and shows what it does.
 
+    `outside` makes the requests to systems other than the API server.
+    """
 
-@dataclass(slots=True)
-class ProfilesComponent:
-    """State that outlives leadership: configuration, external client, and the controller while this replica leads."""
+    title, failure_reason, action = "profiles", OperatorEventReason.PROFILES_FAILED, "RunProfiles"
+    metrics = METRICS
+    initiator = PROFILE
+    lease = PROFILES_LEASE
 
-    file: ProfilesFile
-    outside: ExternalClient
-    metrics: ProfileMetrics = field(default_factory=ProfileMetrics)
-    controller: ProfilesController | None = None  # while this replica leads
-    is_idle: bool = False  # this replica leads, but there is nothing to do
-    answers: QueryCache | None = None  # of external queries, while this replica leads
-    informers: ProfileInformers | None = None  # while this replica leads
-    missing_permissions: MissingPermissions | None = None  # while this replica leads
-    drain_metrics: InitiatorDrainMetrics | None = None  # drain counters
-    history_backlog: Backlog = field(default_factory=Backlog)  # history entries that are not written yet
-    on_record_created: Callable[[str], object] = lambda _: None  # called with a node's name when its record is created
-    integrations: tuple[Integration, ...] = ()  # what else the SAP maintenance-controller does
-    supervisor: Supervisor = field(default_factory=partial(Supervisor, "profiles"))
-    file_supervisor: Supervisor = field(default_factory=partial(Supervisor, "configuration file watch"))
-    notifications_supervisor: Supervisor = field(default_factory=partial(Supervisor, "object notifications"))
+    def __init__(self, file: ProfilesFile, outside: ExternalClient) -> None:
+        super().__init__()
+        self.file = file
+        self.outside = outside
+        self.counters = ProfileMetrics()
+        self.is_idle = False  # this replica leads, but there is nothing to do
+        # While this replica leads:
+        self.controller: ProfilesController | None = None
+        self.answers: QueryCache | None = None  # of external queries
+        self.informers: ProfileInformers | None = None
+        self.missing_permissions: MissingPermissions | None = None
+        self._file_supervisor = Supervisor("configuration file watch")
 
-    def troubles(self) -> tuple[str, ...]:
-        file_problem = self.file.problem
-        config = () if file_problem is None else (f"the last good configuration stays in force: {file_problem}",)
-        failed_nodes = (
-            0 if self.controller is None else sum(bool(item.problem) for item in self.controller.statuses.all())
+    async def serve(self, client: Client) -> None:
+        await self._file_supervisor.run(self.file.run, client=client)
+
+    async def wait_until_needed(self, leader: Leader) -> None:
+        """Wait until there is something to do, by the file or by the default profile."""
+        self.is_idle = True
+        try:
+            await first_of(
+                self.file.wait_for_profiles(),
+                _wait_for_notice(leader.informers.notices),
+                _wait_for_unfinished_node(leader.nodes),
+            )
+        finally:
+            self.is_idle = False
+
+    async def lead(self, leader: Leader) -> None:
+        await self.wait_until_needed(leader)
+        # A recorder of its own: many events of pods must not delay those of nodes.
+        events, pod_events = leader.events(_REPORTER), leader.events(_REPORTER)
+        history = leader.history(self.history_backlog)
+        informers: list[ProfileInformers] = []
+
+        def make_informers(controller: ProfilesController) -> ProfileInformers:
+            informers.append(ProfileInformers(controller, leader.client, external=self.outside))
+            return informers[0]
+
+        controller = ProfilesController(
+            leader.client,
+            events=ProfileEvents(events, clock=leader.client.clock, pod_events=pod_events, metrics=self.counters),
+            settings=ProfileSettings(namespace=leader.namespace, own_node=leader.handover.own_node),
+            informers=make_informers,
+            nodes=leader.nodes,
+            history=history,
+            waiting_list=leader.waiting_list,
+            drain_metrics=self.drain_metrics,
         )
-        nodes = (
-            (f"{format_count(failed_nodes, 'node')} cannot be reconciled: /api/v1/info shows why",)
-            if failed_nodes
-            else ()
-        )
-        return (
-            *(
-                item.problem
-                for item in (self.supervisor, self.file_supervisor, self.notifications_supervisor)
-                if item.problem
-            ),
-            *config,
-            *nodes,
-        )
+        self.controller, self.informers, self.answers = controller, informers[0], informers[0].queries
+        self.missing_permissions = MissingPermissions(leader.client, leader.warn, namespace=leader.namespace)
+        configuration = _apply_configuration(self.file, controller, informers[0], leader.warn, self.missing_permissions)
+        try:
+            async with running(events, pod_events, history), background(configuration):
+                await controller.run()
+        finally:
+            self.controller = self.answers = self.informers = self.missing_permissions = None
+
+    def unready(self) -> Iterator[str]:
+        if self.controller is not None and (reason := self.controller.unready_reason()):
+            yield f"profiles are not reconciled: {reason}"
+
+    def problems(self) -> Iterator[str]:
+        yield from super().problems()
+        if self._file_supervisor.problem:
+            yield self._file_supervisor.problem
+        if self.file.problem is not None:
+            yield f"the last good configuration stays in force: {self.file.problem}"
+        if self.controller is None:
+            return
+        if failed := sum(bool(item.problem) for item in self.controller.statuses.all()):
+            yield f"{format_count(failed, 'node')} cannot be reconciled: /api/v1/info shows why"
+        yield from self.controller.history.problems()
+
+    def status_lines(self) -> Iterator[str]:
+        file, problem, controller = self.file.path, self.file.problem, self.controller
+        if problem is None:
+            yield f"[+] configuration: {f'{file} is in force' if self.file.is_loaded else f'no {file} yet'}"
+        else:
+            yield f"[-] configuration: the last valid version of {file} is in force"
+        if controller is None:
+            idle_text = "no profile is configured and no maintenance is announced" if self.is_idle else ""
+            owner_text = (
+                idle_text or "no replica holds their lease yet, or a SAP maintenance-controller does"
+                if self.leads
+                else "the leader reconciles them"
+            )
+            yield f"[+] profiles: not reconciled by this replica; {owner_text}"
+        elif reason := controller.unready_reason():
+            yield f"[-] profiles: {reason}"
+        else:
+            yield f"[+] profiles: reconciled by this replica; nodes due: {controller.due_count}"
 
     def suitable_start(self, node: Node, notice: MaintenanceNotice, *, clock: Clock) -> datetime | None:
         """Return the start of an announced maintenance that the profiles' windows prefer; None: any, or not known."""
@@ -124,9 +167,8 @@ class ProfilesComponent:
             return [] if self.is_idle else None
         return as_json(self.controller.statuses.all(), label_filter=self.file.configuration.label_filter)
 
-    @property
-    def waiting_nodes(self) -> int:
-        """How many nodes pass all checks of a profile and wait for a budget slot."""
+    def waiting_for_budget(self) -> int:
+        """Return how many nodes pass all checks of a profile and wait for a budget slot."""
         infos = () if self.controller is None else self.controller.statuses.all()
         return sum(
             any(transition.veto for report in node.reports for transition in report.transitions) for node in infos
@@ -134,7 +176,7 @@ class ProfilesComponent:
 
     def collect_metrics(self) -> Iterator[MetricVec]:
         """Yield the current values of all metrics."""
-        metrics, controller = self.metrics, self.controller
+        metrics, controller = self.counters, self.controller
         for gauge in (metrics.nodes, metrics.depth, metrics.skipped):
             gauge.values.clear()
         metrics.configuration_is_valid.set(to=self.file.problem is None)
@@ -151,67 +193,13 @@ class ProfilesComponent:
         yield from metrics.all()
 
 
-async def run_profiles(
-    client: Client,
-    profiles: ProfilesComponent,
-    *,
-    election: LeaderElection,
-    own_node: str = "",
-    nodes: Informer[Node] | None = None,
-    waiting_list: WaitingList | None = None,
-    first_notice: asyncio.Event | None = None,
-) -> None:
-    """Run the controller whenever no SAP maintenance-controller does, until cancelled.
-
-    The caller runs the informer `nodes`; the NodeMaintenances in `waiting_list` have priority; `first_notice` is set
-    once there is a notice. `election` is the one for the profiles' lease; it may have observed the lease for a while.
-    Raise `LeadershipHandover` when a profile is about to drain `own_node`, on which this process runs.
-    """
-    wait_until_needed = partial(_wait_until_needed, profiles, nodes=nodes, first_notice=first_notice)
-    if not profiles.integrations:
-        await wait_until_needed()
-    settings = ProfileSettings(namespace=election.namespace, own_node=own_node)
-    run_controller = partial(
-        _run_controller,
-        profiles=profiles,
-        settings=settings,
-        identity=election.identity,
-        nodes=nodes,
-        waiting_list=waiting_list,
-    )
-    lead = partial(_lead, profiles=profiles, wait_until_needed=wait_until_needed, run_controller=run_controller)
-    while True:
-        if election.is_held_by_another():
-            log_other_holder(election.leader)
-        try:
-            await election.run(lead, fence=client.fence)
-        except LeadershipLost as error:
-            log.warning("%s; this replica does not reconcile profiles", error)
-        await client.clock.sleep(_ELECTION_RETRY)
-
-
-async def _wait_until_needed(
-    profiles: ProfilesComponent, *, nodes: Informer[Node] | None, first_notice: asyncio.Event | None
-) -> None:
-    """Wait until there is something to do, by the file or by the default profile."""
-    is_needed = asyncio.Event()
-
-    async def wait_for(condition: Awaitable[object]) -> None:
-        await condition
-        is_needed.set()
-
-    conditions: list[Awaitable[object]] = [profiles.file.wait_for_profiles()]
-    conditions += [] if first_notice is None else [first_notice.wait()]
-    conditions += [] if nodes is None else [_wait_for_unfinished_node(nodes)]
-    profiles.is_idle = True
+async def _wait_for_notice(notices: Informer[MaintenanceNotice]) -> None:
+    found = asyncio.Event()
+    unsubscribe = notices.subscribe(lambda *_: found.set())
     try:
-        async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(wait_for(condition)) for condition in conditions]
-            await is_needed.wait()
-            for task in tasks:
-                task.cancel()
+        await found.wait()
     finally:
-        profiles.is_idle = False
+        unsubscribe()
 
 
 async def _wait_for_unfinished_node(nodes: Informer[Node]) -> None:
@@ -221,89 +209,11 @@ async def _wait_for_unfinished_node(nodes: Informer[Node]) -> None:
         await asyncio.Event().wait()
 
 
-async def _lead(
-    client: Client,
-    *,
-    profiles: ProfilesComponent,
-    wait_until_needed: Callable[[], Awaitable[None]],
-    run_controller: Callable[[Client], Awaitable[None]],
-) -> None:
-    """Run the controller and the integrations; raise `LeadershipHandover`."""
-
-    async def run_once_needed() -> None:
-        await wait_until_needed()
-        await run_controller(client)
-
-    async with asyncio.TaskGroup() as group:
-        tasks = [
-            group.create_task(wait_for_handover(coroutine))
-            for coroutine in (run_once_needed(), *(integration(client) for integration in profiles.integrations))
-        ]
-        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        for task in tasks:
-            task.cancel()
-    raise done.pop().result()
-
-
-async def _run_controller(
-    client: Client,
-    *,
-    profiles: ProfilesComponent,
-    settings: ProfileSettings,
-    identity: str,
-    nodes: Informer[Node] | None,
-    waiting_list: WaitingList | None,
-) -> None:
-    # A recorder of its own: many events of pods must not delay those of nodes.
-    events, pod_events = (EventRecorder(client, instance=identity, controller=_REPORTER) for _ in range(2))
-    informers: list[ProfileInformers] = []
-    handover: LeadershipHandover | None = None
-
-    def make_informers(controller: ProfilesController) -> ProfileInformers:
-        informers.append(ProfileInformers(controller, client, external=profiles.outside))
-        return informers[0]
-
-    operator_events = OperatorEvents(client, events, settings.namespace)
-    history = HistoryWriter(
-        client, profiles.history_backlog, warn=operator_events.warn_of_history, on_created=profiles.on_record_created
-    )
-    controller = ProfilesController(
-        client,
-        events=ProfileEvents(events, clock=client.clock, pod_events=pod_events, metrics=profiles.metrics),
-        settings=settings,
-        informers=make_informers,
-        nodes=nodes,
-        history=history,
-        waiting_list=waiting_list,
-        drain_metrics=profiles.drain_metrics,
-    )
-    async with asyncio.TaskGroup() as group:
-        writers = [group.create_task(writer.run()) for writer in (events, pod_events, history)]
-        missing_permissions = MissingPermissions(client, operator_events, namespace=settings.namespace)
-        configuration_task = group.create_task(
-            _apply_configuration(profiles.file, controller, informers[0], operator_events, missing_permissions)
-        )
-        profiles.controller, profiles.answers = controller, informers[0].queries
-        profiles.informers, profiles.missing_permissions = informers[0], missing_permissions
-        try:
-            await controller.run()
-        except LeadershipHandover as error:
-            handover = error
-        finally:
-            profiles.controller = profiles.answers = profiles.informers = profiles.missing_permissions = None
-            configuration_task.cancel()
-            await asyncio.gather(*(writer.flush(_FLUSH_TIMEOUT) for writer in (history, events, pod_events)))
-            for task in writers:
-                task.cancel()
-    if handover is not None:
-        raise handover
-
-
 async def _apply_configuration(
     file: ProfilesFile,
     controller: ProfilesController,
     informers: ProfileInformers,
-    operator_events: OperatorEvents,
+    warn: Warn,
     missing_permissions: MissingPermissions,
 ) -> None:
     """Apply each configuration to the controller, without plugins that lack permissions; until cancelled."""
@@ -332,12 +242,5 @@ async def _apply_configuration(
             reported_problem = file.problem
             if reported_problem is not None:
                 note = f"{reported_problem}; the last good configuration stays in force"
-                await operator_events.warn(
-                    note, reason=OperatorEventReason.CONFIGURATION_REFUSED, action="LoadConfiguration"
-                )
+                await warn(note, reason=OperatorEventReason.CONFIGURATION_REFUSED, action="LoadConfiguration")
         await file.wait_for_change(timeout=RECHECK_INTERVAL if missing_permissions.missing else None)
-
-
-def log_other_holder(holder: str) -> None:
-    """Log that another process holds the lease for profiles."""
-    log.warning("%s holds lease %s and reconciles profiles until it releases the lease", holder, PROFILES_LEASE)

@@ -21,7 +21,7 @@ from haulout.errors import KubeError
 from haulout.kube import leases, rbac
 from haulout.kube.client import Client
 from haulout.kube.rbac import DeniedPermission, Permission
-from haulout.runtime.operator_events import OperatorEvents
+from haulout.runtime.component import Warn
 
 log = logging.getLogger(__name__)
 
@@ -44,10 +44,10 @@ def profile_permissions(configuration: Configuration | None, *, namespace: str) 
 class MissingPermissions:
     """The missing permissions of the current configuration; `namespace` is the operator's."""
 
-    def __init__(self, client: Client, operator_events: OperatorEvents, *, namespace: str) -> None:
+    def __init__(self, client: Client, warn: Warn, *, namespace: str) -> None:
         self.missing: tuple[DeniedPermission, ...] = ()
         self._client = client
-        self._operator_events = operator_events
+        self._warn = warn
         self._namespace = namespace
         self._checks = 0
 
@@ -76,4 +76,4 @@ class MissingPermissions:
         log.warning("profiles need permissions that the operator does not have: %s", missing)
         advice = "`haulout manifests --config FILE` prints what to grant"
         note = f"the operator lacks permissions that profiles need: {missing}; everything else continues; {advice}"
-        await self._operator_events.warn(note, reason=PERMISSIONS_MISSING, action="CheckPermissions")
+        await self._warn(note, reason=PERMISSIONS_MISSING, action="CheckPermissions")

@@ -65,6 +65,11 @@ class GcpSettings:
         return f"https://www.googleapis.com/auth/{what}"
 
 
+def early_start_note(early_start: GoogleEarlyStart) -> str:
+    """Return the end of a log line about where events come from."""
+    return "" if early_start is GoogleEarlyStart.NEVER else "; maintenance begins once its node is empty"
+
+
 def read(variables: Mapping[str, str]) -> GcpSettings | None:
     """Return the settings; None if the Compute API is not used. Raise `ConfigError`."""
     projects = tuple(_projects(variables))

@@ -1,0 +1,97 @@
+"""NodeMaintenances as a component of the operator. It always runs."""
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+from haulout.api.reasons import OperatorEventReason
+from haulout.budget.limits import Budget
+from haulout.budget.metrics import BudgetMetrics
+from haulout.controllers.nodemaintenance.controller import NodeMaintenanceController
+from haulout.controllers.nodemaintenance.settings import NodeMaintenanceSettings
+from haulout.core.metrics import Metric, MetricKind, MetricVec
+from haulout.drain.metrics import NODE_MAINTENANCE
+from haulout.runtime.component import Component, Leader
+from haulout.runtime.tasks import running
+
+if TYPE_CHECKING:
+    from haulout.history.interface import History
+
+_REPORTER = "NodeMaintenance"  # reporting controller of Events, as in the Node Maintenance Operator
+
+NODES_TOTAL = Metric("haulout_nodes", "How many nodes there are.", kind=MetricKind.GAUGE, details="only on the leader")
+UNAVAILABLE = Metric(
+    "haulout_nodes_unavailable",
+    "How many nodes are in maintenance, entering it, or down.",
+    kind=MetricKind.GAUGE,
+    details="as budgets count them; only on the leader",
+)
+
+SubscribeBudget = Callable[[Callable[[Budget], object]], Callable[[], None]]
+"""Calls a function now and after each change of the budget, and returns a function that unsubscribes."""
+
+
+def _no_budget(_: Callable[[Budget], object]) -> Callable[[], None]:
+    return lambda: None
+
+
+class NodeMaintenancesComponent(Component):
+    """Runs the controller of NodeMaintenances, and shows what it does."""
+
+    title, failure_reason, action = (
+        "NodeMaintenances",
+        OperatorEventReason.NODE_MAINTENANCES_FAILED,
+        "RunNodeMaintenances",
+    )
+    metrics = (NODES_TOTAL, UNAVAILABLE)
+    initiator = NODE_MAINTENANCE
+
+    def __init__(
+        self, settings: NodeMaintenanceSettings | None = None, *, subscribe_budget: SubscribeBudget = _no_budget
+    ) -> None:
+        super().__init__()
+        self.settings = settings or NodeMaintenanceSettings()
+        self.controller: NodeMaintenanceController | None = None  # while this replica leads
+        self._subscribe_budget = subscribe_budget
+
+    async def lead(self, leader: Leader) -> None:
+        events, history = leader.events(_REPORTER), leader.history(self.history_backlog)
+        controller = NodeMaintenanceController(
+            leader.client,
+            events=events,
+            settings=self.settings,
+            nodes=leader.nodes,
+            maintenances=leader.informers.maintenances,
+            handover=leader.handover,
+            history=history,
+            waiting_list=leader.waiting_list,
+            drain_metrics=self.drain_metrics,
+        )
+        async with running(events, history):
+            unsubscribe = self._subscribe_budget(controller.set_budget)
+            self.controller = controller
+            try:
+                await controller.run()
+            finally:
+                self.controller = None
+                unsubscribe()
+
+    @property
+    def history(self) -> "History | None":
+        return None if self.controller is None else self.controller.history
+
+    def problems(self) -> Iterator[str]:
+        yield from super().problems()
+        if self.controller is not None:
+            yield from self.controller.history.problems()
+
+    def waiting_for_budget(self) -> int | None:
+        return None if self.controller is None else self.controller.waiting_count
+
+    def collect_metrics(self) -> Iterator[MetricVec]:
+        if self.controller is None:
+            return
+        nodes, unavailable = MetricVec(NODES_TOTAL), MetricVec(UNAVAILABLE)
+        nodes.set(to=self.controller.node_count)
+        unavailable.set(to=self.controller.unavailable_node_count)
+        yield from (nodes, unavailable)
+        yield from BudgetMetrics(self.controller.budget_usage()).collect()
