@@ -130,8 +130,7 @@ class LeaderOperatorBackend:
         )
 
     def banners(self) -> tuple[Banner, ...]:
-        parts, sources = tuple(self._component_health()), tuple(self._source_health())
-        part_problems = {item.message for item in (*parts, *sources) if not item.is_healthy}
+        failing, sources = tuple(self._failing_components()), tuple(self._source_health())
         profiles = self._status.profiles
         controller = None if profiles is None else profiles.controller
         missing_permissions = None if profiles is None else profiles.missing_permissions
@@ -143,11 +142,11 @@ class LeaderOperatorBackend:
             missing_permissions=""
             if missing_permissions is None or not missing_permissions.missing
             else format_refusals(missing_permissions.missing),
-            components=parts,
+            components=failing,
             sources=sources,
             watches=health.watches(self._client.metrics),
             notices=self._late_notices(),
-            other_warnings=[item for item in self._other_problems() if item not in part_problems],
+            other_warnings=tuple(self._other_warnings()),
             skipped_nodes=0 if controller is None else sum(bool(item.problem) for item in controller.statuses.all()),
         )
         return banners(state)
@@ -165,11 +164,25 @@ class LeaderOperatorBackend:
             if on_time and on_time.status == "False"
         ]
 
-    def _other_problems(self) -> Iterator[str]:
-        """Yield the problems of all components that have no banner of their own."""
-        with_banner = (self._status.webhook, self._status.profiles)
-        components = [item for item in self._status.components if item not in with_banner]
-        yield from dict.fromkeys(problem for component in components for problem in component.problems())
+    def _failing_components(self) -> Iterator[ComponentHealth]:
+        for component in self._status.components:
+            is_webhook = component is self._status.webhook
+            problems = [*component.unready(), *component.problems()] if is_webhook else [*component.failures()]
+            if problems and not isinstance(component, EventSourceComponent):
+                yield ComponentHealth(name=component.title, is_healthy=False, message="; ".join(problems))
+
+    def _other_warnings(self) -> Iterator[str]:
+        """Yield the problems of components that have no banner of their own."""
+        status = self._status
+        components = [item for item in status.components if item not in (status.webhook, status.profiles)]
+        problems = {
+            problem: None
+            for component in components
+            if not isinstance(component, EventSourceComponent)
+            for problem in component.problems()
+            if problem not in component.failures()
+        }
+        yield from problems
 
     async def _lease(self, name: str) -> LeaseHealth:
         try:
@@ -194,7 +207,7 @@ class LeaderOperatorBackend:
         waiting_text = "waiting until MaintenanceNotices can be written" if source is None else ""
         return ComponentHealth(
             name=component.title,
-            is_healthy=component.is_up or source is None,
+            is_healthy=not any(component.failures()) and (component.is_up or source is None),
             message="; ".join(problems) or waiting_text,
             last_response=None if silence is None else self._clock.now() - silence,
         )

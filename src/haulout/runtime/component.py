@@ -216,10 +216,14 @@ class Component:
         """Yield why this replica is not ready. That another replica leads is no reason."""
         yield from ()
 
-    def problems(self) -> Iterator[str]:
-        """Yield problems that need attention, the most important one first."""
+    def failures(self) -> Iterator[str]:
+        """Yield why the component had to be restarted."""
         if self.supervisor.problem:
             yield self.supervisor.problem
+
+    def problems(self) -> Iterator[str]:
+        """Yield problems that need attention, the most important one first."""
+        yield from self.failures()
 
     def waiting_for_budget(self) -> int | None:
         """Return how many of its nodes wait for a slot of the budget; None: it does not use the budget."""

@@ -115,10 +115,13 @@ class ProfilesComponent(Component):
         if self.controller is not None and (reason := self.controller.unready_reason()):
             yield f"profiles are not reconciled: {reason}"
 
-    def problems(self) -> Iterator[str]:
-        yield from super().problems()
+    def failures(self) -> Iterator[str]:
+        yield from super().failures()
         if self._file_supervisor.problem:
             yield self._file_supervisor.problem
+
+    def problems(self) -> Iterator[str]:
+        yield from super().problems()
         if self.file.problem is not None:
             yield f"the last good configuration stays in force: {self.file.problem}"
         if self.controller is None:
