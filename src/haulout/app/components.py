@@ -9,12 +9,20 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from haulout.controllers.machines.component import MachinesComponent
 from haulout.core.clock import Clock
 from haulout.drain.cordon import Cordon
 from haulout.providers.component import CloudComponent
-from haulout.runtime.component import Component, CordonOwner, SettingsFile
+from haulout.runtime.component import Component, CordonOwner, CustomResource, SettingsFile
 
-_COMPONENTS = (  # imported at use
+# All are imported at use.
+_CORE = (  # every operator runs them
+    "haulout.controllers.nodemaintenance.component.NodeMaintenancesComponent",
+    "haulout.app.history.HistoryComponent",
+    "haulout.controllers.notices.component.NoticesComponent",
+    "haulout.controllers.profiles.component.ProfilesComponent",
+)
+_COMPONENTS = (  # as configured
     "haulout.controllers.kubernikus.component.Kubernikus",
     "haulout.controllers.esx.component.Esx",
 )
@@ -32,9 +40,21 @@ ComponentSettings = Mapping[ComponentType, Any]
 
 
 @functools.cache
+def core_types() -> tuple[ComponentType, ...]:
+    """Return the classes of the components that every operator runs."""
+    return tuple(map(_import, _CORE))
+
+
+@functools.cache
 def component_types() -> tuple[ComponentType, ...]:
-    """Return the classes of all components."""
+    """Return the classes of the components that a settings file switches on."""
     return tuple(map(_import, _COMPONENTS))
+
+
+def custom_resources() -> tuple[CustomResource, ...]:
+    """Return the custom resources of all components."""
+    kinds: tuple[ComponentType, ...] = (*core_types(), MachinesComponent, *component_types())
+    return tuple(kind.custom_resource for kind in kinds if kind.custom_resource is not None)
 
 
 @functools.cache

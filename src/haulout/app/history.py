@@ -1,11 +1,16 @@
 """The retention of history records as a component of the operator."""
 
 from collections.abc import Iterator
+from typing import Any
 
+from haulout.api import maintenancerecord
+from haulout.api.maintenancerecord import MAINTENANCE_RECORDS
 from haulout.api.reasons import OperatorEventReason
+from haulout.history import permissions
 from haulout.history.retention import Retention, RetentionSettings
 from haulout.history.writer import HistoryWriter
-from haulout.runtime.component import Component, Leader
+from haulout.kube.rbac import Permission
+from haulout.runtime.component import Component, CustomResource, Leader
 from haulout.runtime.tasks import running
 
 
@@ -13,6 +18,15 @@ class HistoryComponent(Component):
     """Keeps the records of deleted nodes for a time."""
 
     title, failure_reason, action = "history", OperatorEventReason.HISTORY_FAILED, "RunHistory"
+
+    custom_resource = CustomResource(
+        MAINTENANCE_RECORDS, "the history of nodes", maintenancerecord.custom_resource_definition
+    )
+
+    @classmethod
+    def permissions(cls, settings: Any, *, namespace: str) -> tuple[Permission, ...]:
+        del settings, namespace
+        return permissions.permissions()
 
     def __init__(self, settings: RetentionSettings | None = None) -> None:
         super().__init__()

@@ -1,71 +1,58 @@
 """The permissions of the operator.
 
-Each controller declares its permissions, and so does each plugin of a configuration. `operator_permissions` is the
+Each component declares its permissions, and so does each plugin of a configuration. `operator_permissions` is the
 union, required and optional: `haulout cluster-info` checks it, and `haulout manifests` grants it. Without a
 configuration, it covers most plugins (`haulout.controllers.profiles.permissions`).
 """
 
-from dataclasses import dataclass
 from typing import Any
 
 from haulout.api.leases import LEADER_LEASE
 from haulout.api.machinemaintenance import MACHINE_MAINTENANCES
-from haulout.api.maintenancenotice import MAINTENANCE_NOTICES
-from haulout.api.maintenancerecord import MAINTENANCE_RECORDS
-from haulout.api.nodemaintenance import NODE_MAINTENANCES
 from haulout.api.openshift import MACHINES
-from haulout.api.resources import Resource
-from haulout.app.components import ComponentSettings
-from haulout.controllers.machines import permissions as machines
+from haulout.app.components import ComponentSettings, ComponentType, core_types
 from haulout.controllers.nodemaintenance import node_lease
-from haulout.controllers.nodemaintenance import permissions as maintenance
-from haulout.controllers.notices import permissions as notices
+from haulout.controllers.nodemaintenance.component import NodeMaintenancesComponent
+from haulout.controllers.nodemaintenance.settings import NodeMaintenanceSettings
+from haulout.controllers.profiles.component import ProfilesComponent
 from haulout.controllers.profiles.config.model import Configuration
-from haulout.controllers.profiles.missing_permissions import profile_permissions
 from haulout.dashboard.auth import permissions as people
 from haulout.dashboard.auth import replicas
 from haulout.drain import permissions as drain
-from haulout.history import permissions as history
 from haulout.httpserver import delegated_auth
 from haulout.kube import leases, rbac
 from haulout.kube.discovery import Discovery
 from haulout.kube.rbac import Permission
-from haulout.providers.aws import credentials as aws
-from haulout.providers.oci import handler_cronjobs
 from haulout.webhook import registration
 
 
-def operator_permissions(  # noqa: PLR0913 - the parameters of an installation
+def operator_permissions(
     *,
     namespace: str,
     lease_namespace: str = node_lease.NAMESPACE,
     configuration: Configuration | None = None,
-    with_machines: bool = False,
     components: ComponentSettings | None = None,
-    aws_secret: str = "",
-    handler_namespace: str = "",
     own_certificate: bool = True,
     pod_deletion: bool = False,
     impersonates: bool = False,
 ) -> tuple[Permission, ...]:
     """Return the permissions of an operator in `namespace`, without duplicates.
 
-    - `with_machines`: it runs on OpenShift and replaces Machines.
-    - `components`: it runs these components.
-    - `aws_secret`: NAMESPACE/NAME of the Secret with AWS keys, if any.
-    - `handler_namespace`: where it adopts CronJobs of the OCI Node Maintenance Handler, if any.
+    - `components`: what it runs beside the components of every operator.
     - `own_certificate`: it issues the webhook's certificate and injects the CA bundle.
     - `pod_deletion`: policies outside of `configuration` may delete pods: of a NodeMaintenance, or of an unknown file.
     - `impersonates`: users that a proxy authenticates act through the dashboard, with a service account of its own.
     """
+    settings: dict[ComponentType, Any] = {
+        **dict.fromkeys(core_types()),
+        NodeMaintenancesComponent: NodeMaintenanceSettings(lease_namespace=lease_namespace),
+        ProfilesComponent: configuration,
+        **(components or {}),
+    }
     return rbac.without_redundant(
         (
-            *maintenance.permissions(lease_namespace=lease_namespace),
+            *(item for kind, used in settings.items() for item in kind.permissions(used, namespace=namespace)),
             *((drain.POD_DELETION,) if pod_deletion else ()),
-            *history.permissions(),
-            *notices.permissions(),
-            *(aws.permissions(aws_secret) if aws_secret else ()),
-            *(handler_cronjobs.permissions(namespace=handler_namespace) if handler_namespace else ()),
             *(registration.permissions(namespace=namespace) if own_certificate else ()),
             *registration.caller_permissions(),
             *delegated_auth.permissions(),
@@ -74,14 +61,7 @@ def operator_permissions(  # noqa: PLR0913 - the parameters of an installation
             # Events about cluster-scoped objects are stored in the namespace `default`.
             Permission(("create", "patch"), "events.k8s.io", "events", "default", "record events"),
             Permission(("get",), "", "namespaces", None, "record Events about the operator", names=(namespace,)),
-            *profile_permissions(configuration, namespace=namespace),
             *replicas.permissions(namespace),
-            *(machines.permissions() if with_machines else ()),
-            *(
-                item
-                for kind, used in (components or {}).items()
-                for item in kind.permissions(used, namespace=namespace)
-            ),
         )
     )
 
@@ -90,38 +70,3 @@ def replaces_machines(discovery: Discovery | None) -> bool:
     """Return whether a cluster with these resources can replace Machines."""
     required = (MACHINE_MAINTENANCES, MACHINES)
     return discovery is not None and all(discovery.serves(resource) for resource in required)
-
-
-@dataclass(frozen=True, slots=True)
-class OptionalFeature:
-    """A feature that is active where its custom resource is installed."""
-
-    resource: Resource[Any]
-    description: str
-    is_shipped: bool = False  # `haulout manifests` prints its CRD
-    option: str = ""  # the option of `haulout manifests` that includes it
-
-
-FEATURES = (
-    OptionalFeature(
-        NODE_MAINTENANCES,
-        "maintenance that a user requests",
-        is_shipped=True,
-    ),
-    OptionalFeature(
-        MAINTENANCE_NOTICES,
-        "maintenance that clouds and users announce",
-        is_shipped=True,
-    ),
-    OptionalFeature(
-        MAINTENANCE_RECORDS,
-        "the history of nodes",
-        is_shipped=True,
-    ),
-    OptionalFeature(
-        MACHINE_MAINTENANCES,
-        "replacing OpenShift machines",
-        is_shipped=True,
-        option="--machines",
-    ),
-)

@@ -27,8 +27,9 @@ from typing import Any, ClassVar, Protocol, Self
 from haulout.api.annotations import OPERATOR_REPORTER
 from haulout.api.maintenancenotice import MaintenanceNotice
 from haulout.api.nodemaintenance import NodeMaintenance
-from haulout.api.objects import Node
+from haulout.api.objects import Node, RawObject
 from haulout.api.reasons import OperatorEventReason
+from haulout.api.resources import Resource
 from haulout.budget.budget_check import WaitingList
 from haulout.core.clock import Clock
 from haulout.core.metrics import Histogram, Metric, MetricVec
@@ -121,6 +122,16 @@ class SettingsFile:
         return Path("config", self.name)
 
 
+@dataclass(frozen=True, slots=True)
+class CustomResource:
+    """A custom resource whose definition Haulout brings, and which its component reconciles where it is installed."""
+
+    resource: Resource[Any]
+    description: str  # what it is for
+    definition: Callable[[], RawObject]  # the CustomResourceDefinition
+    option: str = ""  # of `haulout manifests`, which includes the definition; empty: it is always included
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CordonOwner:
     """The owner of a component's cordons, for commands that show or resolve them."""
@@ -152,6 +163,7 @@ class Component:
     initiator: ClassVar[str] = ""  # label of its drains in metrics; empty: it drains nothing
     lease: ClassVar[str] = ""  # of the predecessor that does the same: the component leads only while we hold it, too
     settings_file: ClassVar[SettingsFile | None] = None  # None: it needs none, and always runs
+    custom_resource: ClassVar[CustomResource | None] = None  # that it reconciles
     cordon_owner: ClassVar[CordonOwner | None] = None  # None: it cordons nothing, or for objects of its own
 
     @classmethod

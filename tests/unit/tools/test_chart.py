@@ -16,10 +16,15 @@ from haulout.app.manifests.operator_manifests import Installation
 from haulout.controllers.esx.component import Esx
 from haulout.controllers.kubernikus.component import Kubernikus
 from haulout.controllers.kubernikus.settings import KubernikusSettings, SecretKey
+from haulout.controllers.machines.component import MachinesComponent
 from haulout.controllers.profiles.config import loader
 from haulout.controllers.profiles.config.model import Configuration
 from haulout.controllers.profiles.config.profiles_file import DEFAULT_PATH
 from haulout.controllers.profiles.plugins.registry import registries
+from haulout.providers.aws.component import AwsEvents
+from haulout.providers.aws.settings import AwsSettings
+from haulout.providers.oci.component import OciEvents
+from haulout.providers.oci.settings import OciSettings
 from support.packaging.helm import (
     ALL_VALUES,
     BUDGET,
@@ -347,7 +352,7 @@ def test_roles_grant_exactly_what_the_plugins_of_a_configuration_need(recipe: st
         ),
         pytest.param(
             {"profiles": {"permissions": "usual"}, "machines": {"enabled": True}},
-            {"with_machines": True},
+            {"components": {MachinesComponent: None}},
             id="machines",
         ),
         pytest.param(
@@ -357,12 +362,12 @@ def test_roles_grant_exactly_what_the_plugins_of_a_configuration_need(recipe: st
         ),
         pytest.param(
             {"profiles": {"permissions": "usual"}, "clouds": {"awsSecret": "cloud/keys"}},
-            {"aws_secret": "cloud/keys"},
+            {"components": {AwsEvents: AwsSettings(secret="cloud/keys")}},
             id="AWS",
         ),
         pytest.param(
             {"profiles": {"permissions": "usual"}, "clouds": {"ociHandlerNamespace": NAMESPACE}},
-            {"handler_namespace": NAMESPACE},
+            {"components": {OciEvents: OciSettings(handler_namespace=NAMESPACE)}},
             id="OCI's handler",
         ),
         pytest.param(

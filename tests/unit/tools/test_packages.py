@@ -13,6 +13,7 @@ from haulout.app import permissions
 from haulout.app.manifests import hub_manifests, operator_manifests, workload
 from haulout.app.manifests.hub_manifests import HubInstallation
 from haulout.app.manifests.operator_manifests import Installation
+from haulout.controllers.machines.component import MachinesComponent
 from support.packaging.helm import (
     CHART,
     DEPLOY,
@@ -118,7 +119,7 @@ def test_kustomize_base_equals_the_plain_manifests() -> None:
 
 def test_openshift_overlay_grants_machine_replacement() -> None:
     objects = kustomization_objects(DEPLOY / "kustomize" / "overlays" / "openshift")
-    needed = permissions.operator_permissions(namespace="haulout", with_machines=True)
+    needed = permissions.operator_permissions(namespace="haulout", components={MachinesComponent: None})
     assert allowed_verbs(granted_permissions(operator_roles(objects))) == allowed_verbs(needed)
     assert only_object("ServiceMonitor", objects)["spec"]["endpoints"][0]["port"] == "https"
     assert only_object(

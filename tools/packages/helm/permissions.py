@@ -18,6 +18,7 @@ from types import MappingProxyType
 from haulout.app.components import ComponentSettings
 from haulout.app.permissions import operator_permissions
 from haulout.budget import cordon_copies, slots
+from haulout.controllers.machines.component import MachinesComponent
 from haulout.controllers.profiles import permissions as profiles
 from haulout.controllers.profiles.config.model import Configuration, Profile
 from haulout.controllers.profiles.plugin import Plugin
@@ -30,6 +31,10 @@ from haulout.controllers.profiles.plugins.triggers.eviction import Eviction
 from haulout.drain import permissions as drain
 from haulout.kube import rbac
 from haulout.kube.rbac import Permission
+from haulout.providers.aws.component import AwsEvents
+from haulout.providers.aws.settings import AwsSettings
+from haulout.providers.oci.component import OciEvents
+from haulout.providers.oci.settings import OciSettings
 from tools.components import packaged_components
 from tools.packages.helm.common import HOME, IS_BEHIND_PROXY
 
@@ -77,18 +82,17 @@ def features() -> Iterator[Feature]:
     yield _extra_permissions(
         'include "haulout.issuesCertificate" .', _required_permissions(_EMPTY, own_certificate=True)
     )
-    yield _extra_permissions(".Values.machines.enabled", _required_permissions(_EMPTY, with_machines=True))
-    for kind, packaging in packaged_components().items():
-        granted = packaging.permissions
-        yield _extra_permissions(granted.condition, _required_permissions(_EMPTY, components={kind: granted.settings}))
+    aws, oci = AwsSettings(secret=f"{AWS_NAMESPACE}/{_KEYS}"), OciSettings(handler_namespace=HANDLER_NAMESPACE)
+    packaged = {kind: packaging.permissions for kind, packaging in packaged_components().items()}
+    for condition, kind, settings in (
+        (".Values.machines.enabled", MachinesComponent, None),
+        *((granted.condition, kind, granted.settings) for kind, granted in packaged.items()),
+        (".Values.clouds.awsSecret", AwsEvents, aws),
+        (".Values.clouds.ociHandlerNamespace", OciEvents, oci),
+    ):
+        yield _extra_permissions(condition, _required_permissions(_EMPTY, components={kind: settings}))
     yield _extra_permissions(
         f"and ({IS_BEHIND_PROXY}) .Values.dashboard.actions", _required_permissions(_EMPTY, acts=True)
-    )
-    yield _extra_permissions(
-        ".Values.clouds.awsSecret", _required_permissions(_EMPTY, aws_secret=f"{AWS_NAMESPACE}/{_KEYS}")
-    )
-    yield _extra_permissions(
-        ".Values.clouds.ociHandlerNamespace", _required_permissions(_EMPTY, handler_namespace=HANDLER_NAMESPACE)
     )
     yield _extra_permissions('include "haulout.usualProfiles" .', _required_permissions(None))
     yield _extra_permissions('include "haulout.hasBudget" .', slots.permissions(HOME))
@@ -160,10 +164,7 @@ def _required_permissions(
     configuration: Configuration | None,
     *,
     own_certificate: bool = False,
-    with_machines: bool = False,
     components: ComponentSettings | None = None,
-    aws_secret: str = "",
-    handler_namespace: str = "",
     acts: bool = False,
 ) -> tuple[Permission, ...]:
     return operator_permissions(
@@ -171,10 +172,7 @@ def _required_permissions(
         lease_namespace=LEASE_NAMESPACE,
         configuration=configuration,
         own_certificate=own_certificate,
-        with_machines=with_machines,
         components=components,
-        aws_secret=aws_secret,
-        handler_namespace=handler_namespace,
         impersonates=acts,
     )
 

@@ -9,15 +9,16 @@ from dataclasses import dataclass, field
 
 import yaml
 
-from haulout.api import machinemaintenance, maintenancenotice, maintenancerecord, nodemaintenance
+from haulout.api import machinemaintenance
 from haulout.api.maintenancenotice import MAINTENANCE_NOTICES
 from haulout.api.maintenancerecord import MAINTENANCE_RECORDS
 from haulout.api.nodemaintenance import NODE_MAINTENANCES
 from haulout.api.objects import RawObject
 from haulout.app import permissions
-from haulout.app.components import ComponentSettings
+from haulout.app.components import ComponentSettings, custom_resources
 from haulout.app.manifests import agent_manifests, workload
 from haulout.app.manifests.workload import NAME
+from haulout.controllers.machines.component import MachinesComponent
 from haulout.controllers.nodemaintenance import node_lease
 from haulout.controllers.profiles.config.model import Configuration
 from haulout.dashboard.api.types import AuthMode
@@ -27,6 +28,10 @@ from haulout.dashboard.auth.settings import SERVICE_ACCOUNT
 from haulout.httpserver import secure_metrics
 from haulout.kube import rbac
 from haulout.kube.namespaces import PodSecurity, namespace
+from haulout.providers.aws.component import AwsEvents
+from haulout.providers.aws.settings import AwsSettings
+from haulout.providers.oci.component import OciEvents
+from haulout.providers.oci.settings import OciSettings
 from haulout.webhook import registration
 
 _RBAC = "rbac.authorization.k8s.io/v1"
@@ -52,15 +57,18 @@ class Installation:
     allowed_namespaces: tuple[str, ...] = ()  # whose pods may reach the dashboard and /metrics on port 8080
     handler_namespace: str = ""  # of the OCI Node Maintenance Handler, whose CronJobs are adopted; empty: none
 
+    @property
+    def all_components(self) -> ComponentSettings:
+        """What it runs beside the components of every operator."""
+        clouds: ComponentSettings = {
+            AwsEvents: AwsSettings(secret=self.aws_secret),
+            OciEvents: OciSettings(handler_namespace=self.handler_namespace),
+        }
+        return {**self.components, **clouds, **({MachinesComponent: None} if self.machines else {})}
+
 
 def definitions(*, with_machines: bool = False) -> list[RawObject]:
-    machine_definitions = [machinemaintenance.definition()] if with_machines else []
-    return [
-        nodemaintenance.custom_resource_definition(),
-        maintenancerecord.custom_resource_definition(),
-        maintenancenotice.definition(),
-        *machine_definitions,
-    ]
+    return [item.definition() for item in custom_resources() if not item.option or with_machines]
 
 
 def role_objects(installation: Installation) -> list[RawObject]:
@@ -70,10 +78,7 @@ def role_objects(installation: Installation) -> list[RawObject]:
         namespace=installation.namespace,
         lease_namespace=installation.lease_namespace,
         configuration=installation.configuration,
-        with_machines=installation.machines,
-        components=installation.components,
-        aws_secret=installation.aws_secret,
-        handler_namespace=installation.handler_namespace,
+        components=installation.all_components,
         pod_deletion=installation.pod_deletion,
         impersonates=installation.impersonation is not None,
     )

@@ -13,9 +13,11 @@ import msgspec
 
 from haulout.api.objects import VersionInfo
 from haulout.api.resources import NAMESPACES
-from haulout.app.permissions import FEATURES, OptionalFeature, operator_permissions, replaces_machines
+from haulout.app.components import custom_resources
+from haulout.app.permissions import operator_permissions, replaces_machines
 from haulout.cli.connect import Session
 from haulout.cli.output import Marks, format_pairs, printable
+from haulout.controllers.machines.component import MachinesComponent
 from haulout.controllers.nodemaintenance import node_lease
 from haulout.controllers.profiles.config.model import Configuration
 from haulout.errors import (
@@ -33,6 +35,7 @@ from haulout.kube.client import Client
 from haulout.kube.discovery import Discovery, discover
 from haulout.kube.rbac import DeniedPermission, Permission, UserInfo
 from haulout.kube.transports.config import Connection
+from haulout.runtime.component import CustomResource
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +76,7 @@ async def collect_report(
     needed = operator_permissions(
         namespace=namespace,
         configuration=configuration,
-        with_machines=replaces_machines(discovery),
+        components={MachinesComponent: None} if replaces_machines(discovery) else {},
     )
     return ClusterFindings(
         connection=session.connection,
@@ -218,14 +221,14 @@ def _verbs(permission: Permission, missing_verbs: Sequence[str]) -> str:
 def _feature_section(findings: ClusterFindings, marks: Marks) -> list[str]:
     signs = {FeatureState.ON: marks.yes, FeatureState.OFF: marks.off, FeatureState.UNKNOWN: marks.unknown}
     rows = []
-    for feature in FEATURES:
+    for feature in custom_resources():
         state = _state(feature, findings.discovery)
         text = f"{feature.description} ({_state_text(feature, state, findings.discovery)})"
         rows.append((f"  {signs[state]} {feature.resource.kind}", text))
     return ["Optional custom resources", *format_pairs(rows)]
 
 
-def _state_text(feature: OptionalFeature, state: FeatureState, discovery: Discovery | None) -> str:
+def _state_text(feature: CustomResource, state: FeatureState, discovery: Discovery | None) -> str:
     resource = feature.resource
     if state is FeatureState.ON:
         return f"on: {resource.api_version}"
@@ -237,7 +240,7 @@ def _state_text(feature: OptionalFeature, state: FeatureState, discovery: Discov
     if found:
         return f"{state}: installed as {', '.join(found.versions)}, needed as {resource.version}"
     command = f"haulout manifests {feature.option}".strip()
-    return f"{state}: not installed" + (f"; to install it: {command}" if feature.is_shipped else "")
+    return f"{state}: not installed" + f"; to install it: {command}"
 
 
 def _grant_section(findings: ClusterFindings, grant_command: str) -> list[str]:
@@ -315,7 +318,7 @@ def to_json(findings: ClusterFindings) -> bytes:
         platform=version.platform if version else None,
         user=_UserJson(username=user.username, groups=user.groups) if user else None,
         permissions=tuple(_permission_json(permission, findings.refused) for permission in findings.needed),
-        features=tuple(_feature_json(feature, discovery) for feature in FEATURES),
+        features=tuple(_feature_json(feature, discovery) for feature in custom_resources()),
         unavailable=discovery.unavailable if discovery else (),
         ready=findings.ready,
     )
@@ -333,7 +336,7 @@ def _permission_json(permission: Permission, refused: Sequence[DeniedPermission]
     )
 
 
-def _feature_json(feature: OptionalFeature, discovery: Discovery | None) -> _FeatureJson:
+def _feature_json(feature: CustomResource, discovery: Discovery | None) -> _FeatureJson:
     resource = feature.resource
     return _FeatureJson(
         kind=resource.kind,
@@ -351,7 +354,7 @@ def _missing_verbs(permission: Permission, refused: Sequence[DeniedPermission]) 
     return [refusal.verb for refusal in refused if refusal.permission == permission]
 
 
-def _state(feature: OptionalFeature, discovery: Discovery | None) -> FeatureState:
+def _state(feature: CustomResource, discovery: Discovery | None) -> FeatureState:
     if discovery is None:
         return FeatureState.UNKNOWN
     if discovery.serves(feature.resource):

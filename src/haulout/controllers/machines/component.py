@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
+from haulout.api import machinemaintenance
 from haulout.api.machinemaintenance import (
     MACHINE_MAINTENANCES,
     NAMESPACE,
@@ -26,6 +27,7 @@ from haulout.api.openshift import MACHINE_OF_NODE, MACHINE_SETS, MACHINES
 from haulout.api.reasons import OperatorEventReason
 from haulout.api.resources import Resource
 from haulout.controllers.machines.desired_maintenance import NoticeFilter
+from haulout.controllers.machines.permissions import permissions
 from haulout.controllers.machines.settings import MachineSettings
 from haulout.core.backoff import Backoff
 from haulout.core.metrics import Metric, MetricKind, MetricVec
@@ -35,7 +37,8 @@ from haulout.errors import KubeError
 from haulout.kube.client import Client
 from haulout.kube.discovery import serves
 from haulout.kube.informer import Informer
-from haulout.runtime.component import Component, Leader
+from haulout.kube.rbac import Permission
+from haulout.runtime.component import Component, CustomResource, Leader
 from haulout.runtime.tasks import running
 
 if TYPE_CHECKING:
@@ -67,6 +70,14 @@ class MachinesComponent(Component):
 
     title, failure_reason, action = "Machine replacement", OperatorEventReason.MACHINES_FAILED, "RunMachines"
     metrics = (PHASES, LATE)
+    custom_resource = CustomResource(
+        MACHINE_MAINTENANCES, "replacing OpenShift machines", machinemaintenance.definition, option="--machines"
+    )
+
+    @classmethod
+    def permissions(cls, settings: Any, *, namespace: str) -> tuple[Permission, ...]:
+        del settings, namespace
+        return permissions()
 
     def __init__(self, settings: MachineSettings | None = None, policy: NoticeFilter | None = None) -> None:
         super().__init__()

@@ -1,16 +1,20 @@
 """NodeMaintenances as a component of the operator. It always runs."""
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from haulout.api import nodemaintenance
+from haulout.api.nodemaintenance import NODE_MAINTENANCES
 from haulout.api.reasons import OperatorEventReason
 from haulout.budget.limits import Budget
 from haulout.budget.metrics import BudgetMetrics
 from haulout.controllers.nodemaintenance.controller import NodeMaintenanceController
+from haulout.controllers.nodemaintenance.permissions import permissions
 from haulout.controllers.nodemaintenance.settings import NodeMaintenanceSettings
 from haulout.core.metrics import Metric, MetricKind, MetricVec
 from haulout.drain.metrics import NODE_MAINTENANCE
-from haulout.runtime.component import Component, Leader
+from haulout.kube.rbac import Permission
+from haulout.runtime.component import Component, CustomResource, Leader
 from haulout.runtime.tasks import running
 
 if TYPE_CHECKING:
@@ -44,6 +48,14 @@ class NodeMaintenancesComponent(Component):
     )
     metrics = (NODES_TOTAL, UNAVAILABLE)
     initiator = NODE_MAINTENANCE
+    custom_resource = CustomResource(
+        NODE_MAINTENANCES, "maintenance that a user requests", nodemaintenance.custom_resource_definition
+    )
+
+    @classmethod
+    def permissions(cls, settings: Any, *, namespace: str) -> tuple[Permission, ...]:
+        del namespace
+        return permissions(lease_namespace=(settings or NodeMaintenanceSettings()).lease_namespace)
 
     def __init__(
         self, settings: NodeMaintenanceSettings | None = None, *, subscribe_budget: SubscribeBudget = _no_budget

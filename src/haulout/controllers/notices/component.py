@@ -7,19 +7,23 @@ too.
 
 import logging
 from collections.abc import Iterator, Sequence
+from typing import Any
 
+from haulout.api import maintenancenotice
 from haulout.api.maintenancenotice import MAINTENANCE_NOTICES, MaintenanceNotice
 from haulout.api.reasons import OperatorEventReason
 from haulout.controllers.notices.controller import MaintenanceNoticeController
 from haulout.controllers.notices.lease_advice import lease_advice
 from haulout.controllers.notices.metrics import METRICS, NoticeMetrics
+from haulout.controllers.notices.permissions import permissions
 from haulout.controllers.notices.profile_policy import ProfilePolicy
 from haulout.core.metrics import Histogram, MetricVec
 from haulout.core.text import format_count
 from haulout.kube.leaderelection_config import LeaderElectionConfig
+from haulout.kube.rbac import Permission
 from haulout.providers.component import EventSourceComponent
 from haulout.providers.event_source import EarlyStartSource, EventSource, ReschedulableSource
-from haulout.runtime.component import Component, Leader
+from haulout.runtime.component import Component, CustomResource, Leader
 from haulout.runtime.tasks import running
 
 log = logging.getLogger(__name__)
@@ -30,6 +34,14 @@ class NoticesComponent(Component):
 
     title, failure_reason, action = "notices", OperatorEventReason.NOTICES_FAILED, "RunNotices"
     metrics = METRICS
+    custom_resource = CustomResource(
+        MAINTENANCE_NOTICES, "maintenance that clouds and users announce", maintenancenotice.definition
+    )
+
+    @classmethod
+    def permissions(cls, settings: Any, *, namespace: str) -> tuple[Permission, ...]:
+        del settings, namespace
+        return permissions()
 
     def __init__(self, sources: Sequence[EventSourceComponent] = ()) -> None:
         super().__init__()

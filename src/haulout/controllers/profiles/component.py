@@ -11,6 +11,7 @@ import logging
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 from functools import partial
+from typing import Any
 
 from haulout.api.leases import PROFILES_LEASE
 from haulout.api.maintenancenotice import MaintenanceNotice
@@ -23,7 +24,7 @@ from haulout.controllers.profiles.events import ProfileEvents
 from haulout.controllers.profiles.external.query_cache import QueryCache
 from haulout.controllers.profiles.machine.preferred_start import lead_time, preferred_start
 from haulout.controllers.profiles.metrics import CONTROLLER, METRICS, ProfileMetrics
-from haulout.controllers.profiles.missing_permissions import RECHECK_INTERVAL, MissingPermissions
+from haulout.controllers.profiles.missing_permissions import RECHECK_INTERVAL, MissingPermissions, profile_permissions
 from haulout.controllers.profiles.plugin import ExternalClient, State
 from haulout.controllers.profiles.status import as_json
 from haulout.controllers.profiles.view.informers import ProfileInformers
@@ -33,6 +34,7 @@ from haulout.core.text import format_count
 from haulout.drain.metrics import PROFILE
 from haulout.kube.client import Client
 from haulout.kube.informer import Informer
+from haulout.kube.rbac import Permission
 from haulout.runtime.component import Component, Leader, Warn
 from haulout.runtime.supervisor import Supervisor
 from haulout.runtime.tasks import background, first_of, running
@@ -52,6 +54,11 @@ class ProfilesComponent(Component):
     metrics = METRICS
     initiator = PROFILE
     lease = PROFILES_LEASE
+
+    @classmethod
+    def permissions(cls, settings: Any, *, namespace: str) -> tuple[Permission, ...]:
+        """Return what a configuration needs; None: what most configurations need."""
+        return profile_permissions(settings, namespace=namespace)
 
     def __init__(self, file: ProfilesFile, outside: ExternalClient) -> None:
         super().__init__()

@@ -96,13 +96,7 @@ Permissions
   ✓ read and write MaintenanceNotices       maintenancenotices.haulout.dev: get, list, watch, create, patch, delete
   ✓ write the status of MaintenanceNotices  maintenancenotices.haulout.dev/status: patch
   ✓ predict drain durations                 maintenancerecords.haulout.dev: watch
-  ✓ create the webhook Secret               secrets in shop: create
-  ✓ renew the webhook certificate           secrets in shop: get, list, watch, patch
-  ✓ inject the webhook CA bundle            validatingwebhookconfigurations.admissionregistration.k8s.io: get, list, watch, patch
-  ✓ authenticate the API server             configmaps in kube-system: get, list, watch
-  ✓ authorize readers of metrics            tokenreviews.authentication.k8s.io: create
-  ✓ authorize readers of metrics            subjectaccessreviews.authorization.k8s.io: create
-  ✓ elect the leader                        leases.coordination.k8s.io in shop: create
+  ✓ elect the leader for profiles           leases.coordination.k8s.io in shop: create
   ✓ record events of pods                   events.events.k8s.io: create, patch
   ✓ find owners of moved pods               deployments.apps: get
   ✓ find owners of moved pods               replicasets.apps: get
@@ -114,11 +108,17 @@ Permissions
   ✓ watch daemonsets                        daemonsets.apps: list, watch
   ✓ watch leases                            leases.coordination.k8s.io in shop: list, watch
   ✓ take and renew leases                   leases.coordination.k8s.io in shop: get, patch
+  ✓ create the webhook Secret               secrets in shop: create
+  ✓ renew the webhook certificate           secrets in shop: get, list, watch, patch
+  ✓ inject the webhook CA bundle            validatingwebhookconfigurations.admissionregistration.k8s.io: get, list, watch, patch
+  ✓ authenticate the API server             configmaps in kube-system: get, list, watch
+  ✓ authorize readers of metrics            tokenreviews.authentication.k8s.io: create
+  ✓ authorize readers of metrics            subjectaccessreviews.authorization.k8s.io: create
 
 Optional custom resources
   ✓ NodeMaintenance     maintenance that a user requests (on: nodemaintenance.medik8s.io/v1beta1)
-  ✓ MaintenanceNotice   maintenance that clouds and users announce (on: haulout.dev/v1alpha1)
   - MaintenanceRecord   the history of nodes (off: not installed; to install it: haulout manifests)
+  ✓ MaintenanceNotice   maintenance that clouds and users announce (on: haulout.dev/v1alpha1)
   - MachineMaintenance  replacing OpenShift machines (off: not installed; to install it: haulout manifests --machines)"""  # noqa: E501
     )
 
