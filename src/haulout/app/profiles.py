@@ -30,7 +30,7 @@ from haulout.app.permissions import RECHECK_INTERVAL, MissingPermissions
 from haulout.app.profiles_file import ProfilesFile
 from haulout.budget.budget_check import WaitingList
 from haulout.controllers.profiles import default_profile
-from haulout.controllers.profiles.controller import ProfilesController, ProfileSettings
+from haulout.controllers.profiles.controller import ProfilesController
 from haulout.controllers.profiles.events import ProfileEvents
 from haulout.controllers.profiles.external.query_cache import QueryCache
 from haulout.controllers.profiles.machine.preferred_start import lead_time, preferred_start
@@ -49,6 +49,7 @@ from haulout.kube.client import Client
 from haulout.kube.informer import Informer
 from haulout.kube.leaderelection import LeaderElection
 from haulout.kube.recorder import EventRecorder
+from haulout.runtime.handover import Handover
 from haulout.runtime.supervisor import Supervisor, wait_for_handover
 
 log = logging.getLogger(__name__)
@@ -156,7 +157,7 @@ async def run_profiles(
     profiles: ProfilesComponent,
     *,
     election: LeaderElection,
-    own_node: str = "",
+    handover: Handover | None = None,
     nodes: Informer[Node] | None = None,
     waiting_list: WaitingList | None = None,
     first_notice: asyncio.Event | None = None,
@@ -165,16 +166,16 @@ async def run_profiles(
 
     The caller runs the informer `nodes`; the NodeMaintenances in `waiting_list` have priority; `first_notice` is set
     once there is a notice. `election` is the one for the profiles' lease; it may have observed the lease for a while.
-    Raise `LeadershipHandover` when a profile is about to drain `own_node`, on which this process runs.
+    Raise `LeadershipHandover` when `handover` is requested: a controller is about to drain the node of this process.
     """
     wait_until_needed = partial(_wait_until_needed, profiles, nodes=nodes, first_notice=first_notice)
     if not profiles.integrations:
         await wait_until_needed()
-    settings = ProfileSettings(namespace=election.namespace, own_node=own_node)
     run_controller = partial(
         _run_controller,
         profiles=profiles,
-        settings=settings,
+        namespace=election.namespace,
+        handover=handover,
         identity=election.identity,
         nodes=nodes,
         waiting_list=waiting_list,
@@ -249,7 +250,8 @@ async def _run_controller(
     client: Client,
     *,
     profiles: ProfilesComponent,
-    settings: ProfileSettings,
+    namespace: str,
+    handover: Handover | None,
     identity: str,
     nodes: Informer[Node] | None,
     waiting_list: WaitingList | None,
@@ -257,29 +259,30 @@ async def _run_controller(
     # A recorder of its own: many events of pods must not delay those of nodes.
     events, pod_events = (EventRecorder(client, instance=identity, controller=_REPORTER) for _ in range(2))
     informers: list[ProfileInformers] = []
-    handover: LeadershipHandover | None = None
+    handover_error: LeadershipHandover | None = None
 
     def make_informers(controller: ProfilesController) -> ProfileInformers:
         informers.append(ProfileInformers(controller, client, external=profiles.outside))
         return informers[0]
 
-    operator_events = OperatorEvents(client, events, settings.namespace)
+    operator_events = OperatorEvents(client, events, namespace)
     history = HistoryWriter(
         client, profiles.history_backlog, warn=operator_events.warn_of_history, on_created=profiles.on_record_created
     )
     controller = ProfilesController(
         client,
         events=ProfileEvents(events, clock=client.clock, pod_events=pod_events, metrics=profiles.metrics),
-        settings=settings,
+        namespace=namespace,
         informers=make_informers,
         nodes=nodes,
         history=history,
         waiting_list=waiting_list,
         drain_metrics=profiles.drain_metrics,
+        handover=handover,
     )
     async with asyncio.TaskGroup() as group:
         writers = [group.create_task(writer.run()) for writer in (events, pod_events, history)]
-        missing_permissions = MissingPermissions(client, operator_events, namespace=settings.namespace)
+        missing_permissions = MissingPermissions(client, operator_events, namespace=namespace)
         configuration_task = group.create_task(
             _apply_configuration(profiles.file, controller, informers[0], operator_events, missing_permissions)
         )
@@ -288,15 +291,15 @@ async def _run_controller(
         try:
             await controller.run()
         except LeadershipHandover as error:
-            handover = error
+            handover_error = error
         finally:
             profiles.controller = profiles.answers = profiles.informers = profiles.missing_permissions = None
             configuration_task.cancel()
             await asyncio.gather(*(writer.flush(_FLUSH_TIMEOUT) for writer in (history, events, pod_events)))
             for task in writers:
                 task.cancel()
-    if handover is not None:
-        raise handover
+    if handover_error is not None:
+        raise handover_error
 
 
 async def _apply_configuration(

@@ -22,7 +22,7 @@ from haulout.api.workloads import EvictedWorkload, WorkloadRecord
 from haulout.budget.budget_check import WaitingList
 from haulout.budget.slots import SLOT_WITHDRAWN_ANNOTATION
 from haulout.controllers.profiles.config.model import Configuration
-from haulout.controllers.profiles.controller import ProfilesController, ProfileSettings
+from haulout.controllers.profiles.controller import ProfilesController
 from haulout.controllers.profiles.events import ProfileEvents
 from haulout.controllers.profiles.machine import transitions
 from haulout.controllers.profiles.observation import NotificationRequest
@@ -45,6 +45,7 @@ from haulout.kube.client import Client
 from haulout.kube.informer import Informer, as_is
 from haulout.kube.recorder import EventRecorder
 from haulout.kube.reflector import ListWatch
+from haulout.runtime.handover import Handover
 from support.clusters.live_cluster import LiveCluster
 from support.clusters.process import Program
 from support.expectations.objects import cordon_owners
@@ -202,15 +203,17 @@ def a_profiles_controller(
     history: HistoryWriter | None = None,
     *,
     waiting_list: WaitingList | None = None,
+    handover: Handover | None = None,
 ) -> ProfilesController:
     """Return a controller with few other components."""
     return ProfilesController(
         client,
         events=ProfileEvents(events, clock=client.clock),
-        settings=ProfileSettings(namespace=NAMESPACE),
+        namespace=NAMESPACE,
         informers=lambda controller: LeaseInformers(controller, client, notifications),
         history=history,
         waiting_list=waiting_list,
+        handover=handover,
     )
 
 

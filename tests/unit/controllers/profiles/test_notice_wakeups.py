@@ -9,7 +9,7 @@ from datetime import timedelta
 from haulout.api.maintenancenotice import MAINTENANCE_NOTICES, definition
 from haulout.api.resources import NODES
 from haulout.controllers.profiles import default_profile
-from haulout.controllers.profiles.controller import ProfilesController, ProfileSettings
+from haulout.controllers.profiles.controller import ProfilesController
 from haulout.controllers.profiles.events import ProfileEvents
 from haulout.controllers.profiles.metrics import CONTROLLER
 from haulout.controllers.profiles.view.informers import ProfileInformers
@@ -65,9 +65,7 @@ async def a_world(clock: Clock) -> AsyncIterator[World]:
 
     events = EventRecorder(client, instance="test", controller="maintenance")
     profile_events = ProfileEvents(events, clock=clock)
-    controller = ProfilesController(
-        client, events=profile_events, settings=ProfileSettings(namespace="haulout"), informers=create_informers
-    )
+    controller = ProfilesController(client, events=profile_events, namespace="haulout", informers=create_informers)
     async with asyncio.TaskGroup() as group:
         running = [group.create_task(item) for item in (events.run(), controller.run())]
         await made[0].prepare(default_profile.configuration())
