@@ -309,7 +309,7 @@ def invariants(
         cordon.CORDON_BACKUP_ANNOTATION,
         SLOT_WITHDRAWN_ANNOTATION,
         transitions.PENDING_ANNOTATION,
-        transitions.PASSED_ANNOTATION,
+        transitions.UNRECORDED_ANNOTATION,
         DATA_ANNOTATION,
     )
     known = (

@@ -20,8 +20,8 @@ from haulout.controllers.profiles.executor import Executor
 from haulout.controllers.profiles.machine import data_annotation
 from haulout.controllers.profiles.observation import Decision
 from haulout.controllers.profiles.plugin import ClusterView, ObservedNode
-from haulout.controllers.profiles.pod_shuffles import PodShuffleCounter
 from haulout.controllers.profiles.reconciler import Informers, ProfilesReconciler
+from haulout.controllers.profiles.rescheduled_pods import RescheduledPodCounter
 from haulout.controllers.profiles.view import topics
 from haulout.controllers.profiles.view.node_index import NodeIndex
 from haulout.core.backoff import Backoff
@@ -84,14 +84,14 @@ class ProfilesController:
             waiting_list=self._waiting_list,
             drain_metrics=drain_metrics,
         )
-        self._pod_shuffles = PodShuffleCounter(client, self.metrics)
+        self._rescheduled_pods = RescheduledPodCounter(client, self.metrics)
         self._informers = informers(self)
         self._reconciler = ProfilesReconciler(
             client,
             nodes=self._nodes,
             informers=self._informers,
             executor=self._executor,
-            pod_shuffles=self._pod_shuffles,
+            rescheduled_pods=self._rescheduled_pods,
             events=events,
             history=self.history,
         )
@@ -109,7 +109,7 @@ class ProfilesController:
     async def run(self) -> None:
         """Run until cancelled. Raise `LeadershipHandover` when another process must take over."""
         own = (self._cache.run,) if self._has_own_cache else ()
-        background = (*own, self._executor.run, self._pod_shuffles.run, self._informers.run)
+        background = (*own, self._executor.run, self._rescheduled_pods.run, self._informers.run)
         await self._controller.run(background=background, start=self._start, stop=self._stop)
 
     async def _start(self, subscriptions: ExitStack) -> None:

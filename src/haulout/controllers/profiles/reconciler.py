@@ -42,7 +42,7 @@ from haulout.controllers.profiles.plugin import (
     ObservedNode,
     State,
 )
-from haulout.controllers.profiles.pod_shuffles import PodShuffleCounter
+from haulout.controllers.profiles.rescheduled_pods import RescheduledPodCounter
 from haulout.controllers.profiles.status import NO_LABELS, NodeStatus, NodeStatuses
 from haulout.controllers.profiles.view.node_index import NodeIndex
 from haulout.controllers.profiles.view.topics import TopicSubscriptions
@@ -99,7 +99,7 @@ class ProfilesReconciler(Reconciler[str, NodeObservation, Decision]):
         nodes: NodeIndex,
         informers: Informers,
         executor: Executor,
-        pod_shuffles: PodShuffleCounter,
+        rescheduled_pods: RescheduledPodCounter,
         events: ProfileEvents,
         history: History,
     ) -> None:
@@ -111,7 +111,7 @@ class ProfilesReconciler(Reconciler[str, NodeObservation, Decision]):
         self._nodes = nodes
         self._informers = informers
         self._executor = executor
-        self._pod_shuffles = pod_shuffles
+        self._rescheduled_pods = rescheduled_pods
         self._events = events
         self._history_recorder = HistoryRecorder(history, client.clock)
         # Decisions with claims read what earlier ones have taken. In parallel, several nodes would decide for the same
@@ -313,9 +313,9 @@ class ProfilesReconciler(Reconciler[str, NodeObservation, Decision]):
         for notification in decision.notifications:
             self._informers.send(notification, observed)
         if wrote:
-            self._pod_shuffles.record_decision(observed, decision)
+            self._rescheduled_pods.record_decision(observed, decision)
         if decision.drains:
-            await self._pod_shuffles.wait_listed(observed.node.name)
+            await self._rescheduled_pods.wait_listed(observed.node.name)
         await self._executor.reconcile_drains(observed.node, decision.drains)
         # The node may have been deleted, or replaced by one of its name, while this reconcile was writing.
         remaining = self._nodes.find(observed.node.name)
