@@ -30,7 +30,7 @@ from haulout.app.permissions import RECHECK_INTERVAL, MissingPermissions
 from haulout.app.profiles_file import ProfilesFile
 from haulout.budget.budget_check import WaitingList
 from haulout.controllers.profiles import default_profile
-from haulout.controllers.profiles.controller import ProfilesController
+from haulout.controllers.profiles.controller import NAME, ProfilesController
 from haulout.controllers.profiles.events import ProfileEvents
 from haulout.controllers.profiles.external.query_cache import QueryCache
 from haulout.controllers.profiles.machine.preferred_start import lead_time, preferred_start
@@ -50,6 +50,7 @@ from haulout.kube.informer import Informer
 from haulout.kube.leaderelection import LeaderElection
 from haulout.kube.recorder import EventRecorder
 from haulout.runtime.handover import Handover
+from haulout.runtime.journal import Journal
 from haulout.runtime.supervisor import Supervisor, wait_for_handover
 
 log = logging.getLogger(__name__)
@@ -266,12 +267,13 @@ async def _run_controller(
         return informers[0]
 
     operator_events = OperatorEvents(client, events, namespace)
+    journal = Journal(NAME, events, metrics=client.metrics)
     history = HistoryWriter(
         client, profiles.history_backlog, warn=operator_events.warn_of_history, on_created=profiles.on_record_created
     )
     controller = ProfilesController(
         client,
-        events=ProfileEvents(events, clock=client.clock, pod_events=pod_events, metrics=profiles.metrics),
+        events=ProfileEvents(journal, clock=client.clock, pod_events=pod_events, metrics=profiles.metrics),
         namespace=namespace,
         informers=make_informers,
         nodes=nodes,

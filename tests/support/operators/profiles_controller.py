@@ -22,7 +22,7 @@ from haulout.api.workloads import EvictedWorkload, WorkloadRecord
 from haulout.budget.budget_check import WaitingList
 from haulout.budget.slots import SLOT_WITHDRAWN_ANNOTATION
 from haulout.controllers.profiles.config.model import Configuration
-from haulout.controllers.profiles.controller import ProfilesController
+from haulout.controllers.profiles.controller import NAME, ProfilesController
 from haulout.controllers.profiles.events import ProfileEvents
 from haulout.controllers.profiles.machine import transitions
 from haulout.controllers.profiles.observation import NotificationRequest
@@ -46,6 +46,7 @@ from haulout.kube.informer import Informer, as_is
 from haulout.kube.recorder import EventRecorder
 from haulout.kube.reflector import ListWatch
 from haulout.runtime.handover import Handover
+from haulout.runtime.journal import Journal
 from support.clusters.live_cluster import LiveCluster
 from support.clusters.process import Program
 from support.expectations.objects import cordon_owners
@@ -208,7 +209,7 @@ def a_profiles_controller(
     """Return a controller with few other components."""
     return ProfilesController(
         client,
-        events=ProfileEvents(events, clock=client.clock),
+        events=ProfileEvents(Journal(NAME, events, metrics=client.metrics), clock=client.clock),
         namespace=NAMESPACE,
         informers=lambda controller: LeaseInformers(controller, client, notifications),
         history=history,

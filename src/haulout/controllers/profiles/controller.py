@@ -37,6 +37,8 @@ from haulout.kube.workqueue import WorkQueue
 from haulout.runtime.controller import Controller
 from haulout.runtime.handover import Handover
 
+NAME = "profiles"  # of the controller in logs and metrics
+
 # Workers wait for API requests most of the time. With one worker, as in the SAP maintenance-controller, a slow write
 # would delay all nodes.
 _WORKERS = 32
@@ -99,7 +101,7 @@ class ProfilesController:
         self._controller = Controller(
             self._reconciler,
             client,
-            name="profiles",
+            name=NAME,
             workers=_WORKERS,
             backoff=_BACKOFF,
             handover=handover,

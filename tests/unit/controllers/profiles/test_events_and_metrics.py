@@ -14,6 +14,8 @@ from haulout.controllers.profiles.explain.explanation import parse_node_info
 from haulout.controllers.profiles.plugin import PROFILE_LABEL, State
 from haulout.controllers.profiles.status import as_json
 from haulout.core.clock import Clock
+from haulout.kube.client import Client
+from haulout.runtime.journal import TRANSITIONS
 from haulout_sandbox.nodes import Delays
 from support.builders.objects import a_namespace, a_pod
 from support.clusters.cluster_plan import ClusterPlan, a_cluster
@@ -203,6 +205,22 @@ async def test_metric_series_exist_before_the_first_rescheduled_pod(clock: Clock
         await attach(cluster, "n1", "after")
         await wait_for_state(cluster, "n1", REQUIRED)
         await cluster.eventually(lambda: rescheduled(controllers, "after"), becomes={"deployment_web": 0})
+
+
+async def test_transitions_are_counted_by_the_reason_of_their_event(clock: Clock) -> None:
+    clients: list[Client] = []
+
+    async def run(client: Client) -> None:
+        clients.append(client)
+        await profiles_controller(GENTLE)(client)
+
+    async with a_site(clock, nodes=1).on_the_sandbox() as cluster:
+        cluster.run(run)
+        await attach(cluster, "n1", "before")
+        await wait_for_state(cluster, "n1", MAINTAINED)
+        await set_labels(cluster, "n1", {"wanted": None})
+        await wait_for_state(cluster, "n1", OPERATIONAL)
+        assert clients[0].metrics.counter(TRANSITIONS).values == {("profiles", "ChangedMaintenanceState"): 2}
 
 
 async def test_successor_does_not_count_rescheduled_pods_again(clock: Clock) -> None:
