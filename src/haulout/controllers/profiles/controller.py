@@ -171,7 +171,7 @@ class ProfilesController:
         return self._reconciler.preview(observed, configuration, view_of(self._nodes))
 
     def requeue(self, node: str) -> None:
-        """Requeue a node because the result of one of its external queries has arrived."""
+        """Requeue a node because an external query has a result, or its drain has made progress."""
         self.queue.add(node)
 
     def record_repeated_failure(self, node: str) -> None:

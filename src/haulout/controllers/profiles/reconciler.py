@@ -180,13 +180,13 @@ class ProfilesReconciler(Reconciler[str, NodeObservation, Decision]):
             deferred_transitions = {
                 (profile, decision.claimed_transitions[profile]): deferral for profile, deferral in deferred.items()
             }
-            observation = current.observation
-            observation = replace(
-                observation,
-                deferred={**observation.deferred, **deferred_transitions},
-                failed_actions={**observation.failed_actions, **failed},
+            before = current.observation
+            after = replace(
+                before,
+                deferred={**before.deferred, **deferred_transitions},
+                failed_actions={**before.failed_actions, **failed},
             )
-            current = replace(current, observation=observation)
+            current = replace(current, observation=after)
 
     async def report(self, observation: NodeObservation, decision: Decision) -> datetime | None:
         """Store the status and the topics of a node; return when to look at its history or conditions again."""
@@ -199,11 +199,8 @@ class ProfilesReconciler(Reconciler[str, NodeObservation, Decision]):
                 observation.observed, decision.reports, next_reconcile=decision.requeue_at, topics=decision.topics
             )
         self._events.clear_step_failure(name)
-        later_times = (
-            self._history_recorder.recheck_at(observation.observed, decision),
-            self._executor.conditions_retry_at(name),
-        )
-        return min(filter(None, later_times), default=None)
+        recheck_at = self._history_recorder.recheck_at(observation.observed, decision)
+        return min(filter(None, (recheck_at, self._executor.conditions_retry_at(name))), default=None)
 
     async def refresh(self, key: str, error: Exception) -> bool:
         del error
@@ -262,16 +259,11 @@ class ProfilesReconciler(Reconciler[str, NodeObservation, Decision]):
         topics: frozenset[str] = frozenset(),
         problem: str = "",
     ) -> None:
+        node = observed.node
         shown_labels = () if self.configuration is None else self.configuration.label_filter
-        labels = {
-            key: value for key, value in observed.node.metadata.labels.items() if key in shown_labels
-        } or NO_LABELS
-        query_interval, name, now = (
-            self._informers.query_interval(observed.node.name),
-            observed.node.name,
-            self._clock.now(),
-        )
-        self.statuses.store(NodeStatus(name, labels, reports, now, next_reconcile, topics, query_interval, problem))
+        labels = {key: value for key, value in node.metadata.labels.items() if key in shown_labels} or NO_LABELS
+        interval, now = self._informers.query_interval(node.name), self._clock.now()
+        self.statuses.store(NodeStatus(node.name, labels, reports, now, next_reconcile, topics, interval, problem))
 
     def preview(self, observed: ObservedNode, configuration: Configuration, cluster: ClusterView) -> Decision:
         """Return the decision for a node under a configuration, without executing it."""
