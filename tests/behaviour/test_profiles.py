@@ -183,8 +183,8 @@ async def test_evicted_pods_have_an_event_and_are_counted(a_cluster: PlanFactory
         await cluster.eventually(lambda: state(cluster, node), becomes=IN_MAINTENANCE)
         await cluster.eventually(lambda: leaving <= _evicted(cluster))
         count = ("deployment_cart", "os")
-        await cluster.eventually(lambda: components[0].counters.shuffles.values.get(count), becomes=len(leaving))
-        assert components[0].counters.shuffles_per_replica.values[count] == len(leaving) / 2
+        await cluster.eventually(lambda: components[0].counters.rescheduled.values.get(count), becomes=len(leaving))
+        assert components[0].counters.rescheduled_per_replica.values[count] == len(leaving) / 2
 
 
 async def test_profiles_wait_while_the_go_controller_leads_and_maintenances_do_not(

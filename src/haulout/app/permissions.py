@@ -51,16 +51,16 @@ def operator_permissions(
     }
     return rbac.without_redundant(
         (
+            *leases.permissions(namespace=namespace, why="elect the leader", names=(LEADER_LEASE,), watched=True),
+            # Events about cluster-scoped objects are stored in the namespace `default`.
+            Permission(("create", "patch"), "events.k8s.io", "events", "default", "record events"),
+            Permission(("get",), "", "namespaces", None, "record Events about the operator", names=(namespace,)),
             *(item for kind, used in settings.items() for item in kind.permissions(used, namespace=namespace)),
             *((drain.POD_DELETION,) if pod_deletion else ()),
             *(registration.permissions(namespace=namespace) if own_certificate else ()),
             *registration.caller_permissions(),
             *delegated_auth.permissions(),
             *(people.operator_permissions(namespace) if impersonates else ()),
-            *leases.permissions(namespace=namespace, why="elect the leader", names=(LEADER_LEASE,), watched=True),
-            # Events about cluster-scoped objects are stored in the namespace `default`.
-            Permission(("create", "patch"), "events.k8s.io", "events", "default", "record events"),
-            Permission(("get",), "", "namespaces", None, "record Events about the operator", names=(namespace,)),
             *replicas.permissions(namespace),
         )
     )

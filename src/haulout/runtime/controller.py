@@ -99,7 +99,9 @@ class ReconcileRunner(Generic[K, O, D]):
                 if observation is None:
                     return await self._forget(key)
                 decision = attempt.decision = self._reconciler.decide(observation)
-                if not await self._reconciler.act(observation, decision):
+                acted = await self._reconciler.act(observation, decision)
+                if acted is not True:
+                    decision = attempt.decision = acted or decision
                     report_at = await self._reconciler.report(observation, decision)
                     self._stale_runs.pop(key, None)
                     return min(filter(None, (decision.requeue_at, report_at)), default=None)

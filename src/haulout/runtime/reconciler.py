@@ -43,11 +43,12 @@ class Reconciler(ABC, Generic[K, O, D]):
         """Return what to do. A pure function: the same observation leads to the same decision."""
 
     @abstractmethod
-    async def act(self, observation: O, decision: D) -> bool:
+    async def act(self, observation: O, decision: D) -> bool | D:
         """Execute the action of a decision; return whether there was one.
 
-        The key is observed again after an action. Raise `Conflict`, `NotFound` or `ObservationStale` if the observation
-        was stale: the runtime refreshes it and tries again.
+        The key is observed again after an action. If what an action needs is refused, for example a slot, return the
+        decision without that action; it replaces the decision and is reported. Raise `Conflict`, `NotFound` or
+        `ObservationStale` if the observation was stale: the runtime refreshes it and tries again.
         """
 
     async def report(self, observation: O, decision: D) -> datetime | None:

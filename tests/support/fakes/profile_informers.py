@@ -19,6 +19,7 @@ from haulout.api.objects import Node, RawObject
 from haulout.api.resources import NODES
 from haulout.controllers.profiles.config import loader
 from haulout.controllers.profiles.config.model import Configuration
+from haulout.controllers.profiles.controller import NAME
 from haulout.controllers.profiles.events import ProfileEvents
 from haulout.controllers.profiles.machine import data_annotation
 from haulout.controllers.profiles.plugin import ClusterView
@@ -31,6 +32,7 @@ from haulout.kube.informer import Informer, as_is
 from haulout.kube.recorder import EventRecorder
 from haulout.kube.reflector import ListWatch
 from haulout.kube.transport import Request, Response, Stream, Transport
+from haulout.runtime.journal import Journal
 from haulout_sandbox.apiserver import ApiServer
 from support.fakes.external_client import FakeExternalClient
 
@@ -100,7 +102,7 @@ class InformersUnderTest:
         self.recording_transport = RecordingTransport(self.transport)
         self.client = Client(self.recording_transport, clock=clock, random=Random(1))
         self.event_recorder = EventRecorder(self.client, instance="haulout", controller="maintenance")
-        self.events = ProfileEvents(self.event_recorder, clock=clock)
+        self.events = ProfileEvents(Journal(NAME, self.event_recorder, metrics=self.client.metrics), clock=clock)
         self.topics: list[str] = []
         self.woken_nodes: list[str] = []
         self.failing_nodes: list[str] = []

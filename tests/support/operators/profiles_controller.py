@@ -22,7 +22,7 @@ from haulout.api.workloads import EvictedWorkload, WorkloadRecord
 from haulout.budget.budget_check import WaitingList
 from haulout.budget.slots import SLOT_WITHDRAWN_ANNOTATION
 from haulout.controllers.profiles.config.model import Configuration
-from haulout.controllers.profiles.controller import ProfilesController, ProfileSettings
+from haulout.controllers.profiles.controller import NAME, ProfilesController
 from haulout.controllers.profiles.events import ProfileEvents
 from haulout.controllers.profiles.machine import transitions
 from haulout.controllers.profiles.observation import NotificationRequest
@@ -45,6 +45,8 @@ from haulout.kube.client import Client
 from haulout.kube.informer import Informer, as_is
 from haulout.kube.recorder import EventRecorder
 from haulout.kube.reflector import ListWatch
+from haulout.runtime.handover import Handover
+from haulout.runtime.journal import Journal
 from support.clusters.live_cluster import LiveCluster
 from support.clusters.process import Program
 from support.expectations.objects import cordon_owners
@@ -202,15 +204,17 @@ def a_profiles_controller(
     history: HistoryWriter | None = None,
     *,
     waiting_list: WaitingList | None = None,
+    handover: Handover | None = None,
 ) -> ProfilesController:
     """Return a controller with few other components."""
     return ProfilesController(
         client,
-        events=ProfileEvents(events, clock=client.clock),
-        settings=ProfileSettings(namespace=NAMESPACE),
+        events=ProfileEvents(Journal(NAME, events, metrics=client.metrics), clock=client.clock),
+        namespace=NAMESPACE,
         informers=lambda controller: LeaseInformers(controller, client, notifications),
         history=history,
         waiting_list=waiting_list,
+        handover=handover,
     )
 
 
@@ -306,7 +310,7 @@ def invariants(
         cordon.CORDON_BACKUP_ANNOTATION,
         SLOT_WITHDRAWN_ANNOTATION,
         transitions.PENDING_ANNOTATION,
-        transitions.PASSED_ANNOTATION,
+        transitions.UNRECORDED_ANNOTATION,
         DATA_ANNOTATION,
     )
     known = (

@@ -113,9 +113,9 @@ async def test_dashboard_is_served_as_html() -> None:
 
 async def test_metrics_have_the_names_of_the_maintenance_controller() -> None:
     metrics = ProfileMetrics()
-    metrics.shuffles.add("deployment_web", "os", amount=3)
-    metrics.shuffles_per_replica.add("daemon_set_log", "os", amount=float("inf"))
-    metrics.shuffles_per_replica.add("deployment_web", "os", amount=0.5)
+    metrics.rescheduled.add("deployment_web", "os", amount=3)
+    metrics.rescheduled_per_replica.add("daemon_set_log", "os", amount=float("inf"))
+    metrics.rescheduled_per_replica.add("deployment_web", "os", amount=0.5)
     metrics.failures.add('a "quoted"\nname\\')
     metrics.configuration_is_valid.set(to=1)
     async with serve([], metrics=Exposition(metrics.all).text) as (_, url):

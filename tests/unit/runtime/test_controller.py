@@ -64,7 +64,7 @@ class Counters(Reconciler[str, int, Decision]):
     def decide(self, observation: int) -> Decision:
         return Decision(observation >= 0, self.requeue_at)
 
-    async def act(self, observation: int, decision: Decision) -> bool:
+    async def act(self, observation: int, decision: Decision) -> bool | Decision:
         del observation
         if decision.is_done:
             return False
@@ -124,6 +124,25 @@ async def test_reconcile_acts_until_the_decision_has_no_action_and_then_reports(
     assert await a_controller(client, counters).reconcile("a") is None
     assert counters.values == {"a": 3}
     assert counters.reported == ["a"]
+
+
+async def test_decision_that_replaces_a_refused_one_is_reported(client: Client, clock: Clock) -> None:
+    reported: list[Decision] = []
+    without_slot = Decision(is_done=True, requeue_at=clock.now() + SECOND)
+
+    class Refused(Counters):
+        async def act(self, observation: int, decision: Decision) -> bool | Decision:
+            del observation, decision
+            return without_slot
+
+        async def report(self, observation: int, decision: Decision) -> datetime | None:
+            reported.append(decision)
+            return await super().report(observation, decision)
+
+    controller = a_controller(client, Refused(targets={"a": 1}))
+    for _ in range(2 * flapping_guard.MAX_CHANGES):  # nothing has changed, so the key is not paused
+        assert await controller.reconcile("a") == clock.now() + SECOND
+    assert set(reported) == {without_slot}
 
 
 async def test_earlier_of_decision_and_report_is_the_requeue_time(client: Client, clock: Clock) -> None:

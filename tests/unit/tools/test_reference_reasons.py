@@ -27,12 +27,14 @@ def test_a_reason_without_a_meaning_is_an_error(monkeypatch: pytest.MonkeyPatch,
 
 
 def _dicts_of_extra(tree: ast.AST) -> Iterator[ast.Dict]:
-    """Yield the dicts that are passed to log calls as `extra=`, by a keyword or a variable."""
+    """Yield the dicts of log fields: of log calls and of transitions, by a keyword or a variable."""
     for node in ast.walk(tree):
         match node:
-            case ast.keyword(arg="extra", value=ast.Dict() as found):
+            case ast.keyword(arg="extra" | "log_fields", value=ast.Dict() as found):
                 yield found
-            case ast.Assign(targets=[ast.Name(id="extra")], value=ast.Dict() as found):
+            case ast.Assign(targets=[ast.Name(id="extra" | "log_fields")], value=ast.Dict() as found):
+                yield found
+            case ast.AugAssign(target=ast.Name(id="log_fields"), value=ast.Dict() as found):
                 yield found
 
 

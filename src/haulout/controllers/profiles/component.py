@@ -19,7 +19,7 @@ from haulout.api.objects import Node, RawObject
 from haulout.api.reasons import OperatorEventReason
 from haulout.controllers.profiles import default_profile
 from haulout.controllers.profiles.config.profiles_file import ProfilesFile
-from haulout.controllers.profiles.controller import ProfilesController, ProfileSettings
+from haulout.controllers.profiles.controller import NAME, ProfilesController
 from haulout.controllers.profiles.events import ProfileEvents
 from haulout.controllers.profiles.external.query_cache import QueryCache
 from haulout.controllers.profiles.machine.preferred_start import lead_time, preferred_start
@@ -36,6 +36,7 @@ from haulout.kube.client import Client
 from haulout.kube.informer import Informer
 from haulout.kube.rbac import Permission
 from haulout.runtime.component import Component, Leader, Warn
+from haulout.runtime.journal import Journal
 from haulout.runtime.supervisor import Supervisor
 from haulout.runtime.tasks import background, first_of, running
 
@@ -92,6 +93,7 @@ class ProfilesComponent(Component):
         await self.wait_until_needed(leader)
         # A recorder of its own: many events of pods must not delay those of nodes.
         events, pod_events = leader.events(_REPORTER), leader.events(_REPORTER)
+        journal = Journal(NAME, events, metrics=leader.client.metrics)
         history = leader.history(self.history_backlog)
         informers: list[ProfileInformers] = []
 
@@ -101,13 +103,14 @@ class ProfilesComponent(Component):
 
         controller = ProfilesController(
             leader.client,
-            events=ProfileEvents(events, clock=leader.client.clock, pod_events=pod_events, metrics=self.counters),
-            settings=ProfileSettings(namespace=leader.namespace, own_node=leader.handover.own_node),
+            events=ProfileEvents(journal, clock=leader.client.clock, pod_events=pod_events, metrics=self.counters),
+            namespace=leader.namespace,
             informers=make_informers,
             nodes=leader.nodes,
             history=history,
             waiting_list=leader.waiting_list,
             drain_metrics=self.drain_metrics,
+            handover=leader.handover,
         )
         self.controller, self.informers, self.answers = controller, informers[0], informers[0].queries
         self.missing_permissions = MissingPermissions(leader.client, leader.warn, namespace=leader.namespace)

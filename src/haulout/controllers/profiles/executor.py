@@ -98,7 +98,7 @@ HYPERVISORS = Resource("kvm.cloud.sap", "v1", "hypervisors", "Hypervisor", names
 _ANNOTATIONS = (
     DATA_ANNOTATION,
     transitions.PENDING_ANNOTATION,
-    transitions.PASSED_ANNOTATION,
+    transitions.UNRECORDED_ANNOTATION,
     workloads.WORKLOADS_ANNOTATION,
 )
 _CONDITIONS_RETRY_AFTER = timedelta(minutes=1)  # after a failed write of conditions

@@ -1,6 +1,6 @@
-"""Metrics of profiles: shuffled pods, failures, reconciles, and nodes by state.
+"""Metrics of profiles: pods of nodes in maintenance, failures, reconciles, and nodes by state.
 
-    metrics.record_shuffle(shuffled_pods(pods, owners), profile="os")
+    metrics.record_rescheduled(rescheduled_pods(pods, owners), profile="os")
     metrics.failures.add("os")
 
 Metrics of the SAP maintenance-controller keep its names, labels and meaning. The owner label has no namespace, so equal
@@ -41,13 +41,13 @@ Owners = Callable[[str, str, str], Owner | None]
 _OWNER_AND_PROFILE = ("owner", "profile")
 _LEADER_ONLY = "only the replica that runs the profiles exports it"
 
-SHUFFLES = Metric(
+RESCHEDULED = Metric(
     "maintenance_controller_pod_shuffle_count",
     "How many pods of an owner were on nodes that went into maintenance.",
     _OWNER_AND_PROFILE,
     max_series=_MAX_SERIES,
 )
-SHUFFLES_PER_REPLICA = Metric(
+RESCHEDULED_PER_REPLICA = Metric(
     "maintenance_controller_pod_shuffles_per_replica",
     "How many pods of an owner were on nodes that went into maintenance, divided by the pods that it has.",
     _OWNER_AND_PROFILE,
@@ -104,7 +104,7 @@ RECONCILE_SECONDS = Metric(
     "haulout_profiles_reconcile_seconds_total", "Total time spent in reconciles of nodes.", unit="seconds"
 )
 METRICS = (
-    *(SHUFFLES, SHUFFLES_PER_REPLICA, FAILURES, RECONCILES, RECONCILE_ERRORS, DEPTH),
+    *(RESCHEDULED, RESCHEDULED_PER_REPLICA, FAILURES, RECONCILES, RECONCILE_ERRORS, DEPTH),
     *(NODES, SKIPPED, CONFIGURATION_VALID, QUEUE_SECONDS, RECONCILE_SECONDS),
 )
 
@@ -113,8 +113,8 @@ class ProfileMetrics:
     """The metrics of the profiles controller. Each process has its own; Prometheus adds them up."""
 
     def __init__(self) -> None:
-        self.shuffles = MetricVec(SHUFFLES)
-        self.shuffles_per_replica = MetricVec(SHUFFLES_PER_REPLICA)
+        self.rescheduled = MetricVec(RESCHEDULED)
+        self.rescheduled_per_replica = MetricVec(RESCHEDULED_PER_REPLICA)
         self.failures = MetricVec(FAILURES)
         self.reconciles = MetricVec(RECONCILES)
         self.reconcile_errors = MetricVec(RECONCILE_ERRORS)
@@ -127,7 +127,7 @@ class ProfileMetrics:
 
     def all(self) -> tuple[MetricVec, ...]:
         return (
-            *(self.shuffles, self.shuffles_per_replica, self.failures),
+            *(self.rescheduled, self.rescheduled_per_replica, self.failures),
             *(self.reconciles, self.reconcile_errors, self.queue_seconds, self.reconcile_seconds),
             *(self.depth, self.nodes, self.skipped, self.configuration_is_valid),
         )
@@ -148,38 +148,38 @@ class ProfileMetrics:
         self.queue_seconds.add(amount=run.lag.total_seconds())
         self.reconcile_seconds.add(amount=run.took.total_seconds())
 
-    def record_shuffle(self, shuffles: Iterable["ShuffledPod"], *, profile: str) -> None:
+    def record_rescheduled(self, pods: Iterable["RescheduledPod"], *, profile: str) -> None:
         """Count the pods of a node that a profile takes into maintenance."""
-        for shuffle in shuffles:
-            self._add_shuffle(shuffle, profile, times=1)
+        for pod in pods:
+            self._add_rescheduled(pod, profile, times=1)
 
-    def initialize_shuffles(self, shuffles: Iterable["ShuffledPod"], *, profile: str) -> None:
+    def initialize_rescheduled(self, pods: Iterable["RescheduledPod"], *, profile: str) -> None:
         """Create the series of these pods with value 0."""
-        for shuffle in shuffles:
-            self._add_shuffle(shuffle, profile, times=0)
+        for pod in pods:
+            self._add_rescheduled(pod, profile, times=0)
 
-    def _add_shuffle(self, shuffle: "ShuffledPod", profile: str, *, times: int) -> None:
-        series = shuffle.owner, profile
-        if series not in self.shuffles.values and len(self.shuffles.values) >= _MAX_SERIES:
+    def _add_rescheduled(self, pod: "RescheduledPod", profile: str, *, times: int) -> None:
+        series = pod.owner, profile
+        if series not in self.rescheduled.values and len(self.rescheduled.values) >= _MAX_SERIES:
             series = OVERFLOW_LABEL, profile
-        self.shuffles.add(*series, amount=times)
-        self.shuffles_per_replica.add(*series, amount=shuffle.share if times else 0)
+        self.rescheduled.add(*series, amount=times)
+        self.rescheduled_per_replica.add(*series, amount=pod.share if times else 0)
 
 
 @dataclass(frozen=True, slots=True)
-class ShuffledPod:
+class RescheduledPod:
     """A pod with its owner, and its share of the owner's pods."""
 
     owner: str
     share: float
 
 
-def shuffled_pods(pods: Iterable[Object], owners: Owners) -> tuple[ShuffledPod, ...]:
+def rescheduled_pods(pods: Iterable[Object], owners: Owners) -> tuple[RescheduledPod, ...]:
     """Return the pods with their owners; a pod whose owner is unknown is skipped."""
-    return tuple(shuffled for pod in pods for shuffled in _shuffled(pod, owners))
+    return tuple(found for pod in pods for found in _rescheduled(pod, owners))
 
 
-def _shuffled(pod: Object, owners: Owners) -> Iterator[ShuffledPod]:
+def _rescheduled(pod: Object, owners: Owners) -> Iterator[RescheduledPod]:
     for reference in pod.metadata.owner_references:
         if reference.kind not in ("DaemonSet", "StatefulSet", "ReplicaSet"):
             continue
@@ -188,14 +188,14 @@ def _shuffled(pod: Object, owners: Owners) -> Iterator[ShuffledPod]:
             continue
         match reference.kind:
             case "DaemonSet":
-                yield ShuffledPod(f"daemon_set_{owner.name}", _share(owner.status.number_ready))
+                yield RescheduledPod(f"daemon_set_{owner.name}", _share(owner.status.number_ready))
             case "StatefulSet":
-                yield ShuffledPod(f"stateful_set_{owner.name}", _share_of(owner))
+                yield RescheduledPod(f"stateful_set_{owner.name}", _share_of(owner))
             case "ReplicaSet":
-                yield from _shuffled_of_replica_set(owner, owners)
+                yield from _rescheduled_of_replica_set(owner, owners)
 
 
-def _shuffled_of_replica_set(replica_set: Owner, owners: Owners) -> Iterator[ShuffledPod]:
+def _rescheduled_of_replica_set(replica_set: Owner, owners: Owners) -> Iterator[RescheduledPod]:
     deployment = next(
         (
             owner_reference
@@ -205,11 +205,11 @@ def _shuffled_of_replica_set(replica_set: Owner, owners: Owners) -> Iterator[Shu
         None,
     )
     if deployment is None:  # no owner, or one of another kind, such as an Argo Rollout, whose replicas are unknown
-        yield ShuffledPod(f"replica_set_{replica_set.name}", _share_of(replica_set))
+        yield RescheduledPod(f"replica_set_{replica_set.name}", _share_of(replica_set))
         return
     owner = owners(replica_set.namespace, "Deployment", deployment.name)
     if owner is not None:
-        yield ShuffledPod(f"deployment_{owner.name}", _share_of(owner))
+        yield RescheduledPod(f"deployment_{owner.name}", _share_of(owner))
 
 
 def _share_of(owner: Owner) -> float:

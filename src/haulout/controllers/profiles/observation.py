@@ -149,6 +149,11 @@ class Decision:
     def state(self) -> State:
         return aggregate_state(report.next for report in self.reports)
 
+    def __str__(self) -> str:
+        """Return which profiles change state, for messages: the fields are too long."""
+        changes = [f"{item.name} from {item.state} to {item.next}" for item in self.reports if item.next != item.state]
+        return f"to change profile {', '.join(changes)}" if changes else "to change no profile"
+
 
 def aggregate_state(states: Iterable[str]) -> State:
     """Return in maintenance if any profile is, else maintenance required if any is, else operational."""

@@ -14,10 +14,11 @@ in parallel.
 """
 
 import asyncio
-from dataclasses import replace
-from datetime import timedelta
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 from typing import Protocol
 
+from haulout.api.resources import NODES
 from haulout.controllers.profiles.config.model import Configuration
 from haulout.controllers.profiles.decision import decide
 from haulout.controllers.profiles.events import ProfileEvents
@@ -25,7 +26,13 @@ from haulout.controllers.profiles.executor import Executor
 from haulout.controllers.profiles.history_recorder import HistoryRecorder
 from haulout.controllers.profiles.machine import data_annotation, transitions
 from haulout.controllers.profiles.machine.loop_backoff import LoopBackoff
-from haulout.controllers.profiles.observation import Decision, NotificationRequest, Observation
+from haulout.controllers.profiles.observation import (
+    DataUpdate,
+    Decision,
+    NotificationRequest,
+    Observation,
+    ProfileReport,
+)
 from haulout.controllers.profiles.plugin import (
     DATA_ANNOTATION,
     LOG_DETAILS_LABEL,
@@ -35,10 +42,14 @@ from haulout.controllers.profiles.plugin import (
     ObservedNode,
     State,
 )
-from haulout.controllers.profiles.pod_shuffles import PodShuffleCounter
+from haulout.controllers.profiles.rescheduled_pods import RescheduledPodCounter
+from haulout.controllers.profiles.status import NO_LABELS, NodeStatus, NodeStatuses
 from haulout.controllers.profiles.view.node_index import NodeIndex
-from haulout.core.clock import Clock
-from haulout.errors import BadRequest, Forbidden, Invalid
+from haulout.controllers.profiles.view.topics import TopicSubscriptions
+from haulout.errors import BadRequest, Forbidden, HauloutError, Invalid, NotFound, ObservationStale
+from haulout.history.interface import History
+from haulout.kube.client import Client
+from haulout.runtime.reconciler import Reconciler
 
 _PERMANENT_ERRORS = BadRequest, Forbidden, Invalid  # a retry does not help until someone changes something
 
@@ -69,60 +80,87 @@ class Informers(Protocol):
         ...
 
 
-class NodeReconciler:
-    """Reconciles single nodes.
+@dataclass(frozen=True, slots=True)
+class NodeObservation:
+    """A node whose data is readable, with all that its next decision depends on."""
 
-    The controller calls it for many nodes in parallel, but never twice for the same node.
-    """
+    observed: ObservedNode
+    observation: Observation
+    configuration: Configuration
+
+
+class ProfilesReconciler(Reconciler[str, NodeObservation, Decision]):
+    """Reconciles all profiles of one node at a time, by the name of the node."""
 
     def __init__(
         self,
+        client: Client,
+        *,
         nodes: NodeIndex,
         informers: Informers,
-        *,
         executor: Executor,
-        recorder: HistoryRecorder,
-        pod_shuffles: PodShuffleCounter,
+        rescheduled_pods: RescheduledPodCounter,
         events: ProfileEvents,
-        clock: Clock,
+        history: History,
     ) -> None:
+        self.configuration: Configuration | None = None
+        self.statuses = NodeStatuses()
+        self.topic_subscriptions = TopicSubscriptions()
+        self._client = client
+        self._clock = client.clock
         self._nodes = nodes
         self._informers = informers
         self._executor = executor
-        self._recorder = recorder
-        self._pod_shuffles = pod_shuffles
+        self._rescheduled_pods = rescheduled_pods
         self._events = events
-        self._clock = clock
+        self._history_recorder = HistoryRecorder(history, client.clock)
         # Decisions with claims read what earlier ones have taken. In parallel, several nodes would decide for the same
         # slot, and all but one be refused.
         self._claims_lock = asyncio.Lock()
         self._loop_backoff = LoopBackoff()
 
-    async def reconcile(self, observed: ObservedNode, configuration: Configuration) -> tuple[Decision, bool]:
-        """Reconcile once; return the decision, and whether the node was written."""
+    async def observe(self, key: str) -> NodeObservation | None:
+        observed, configuration = self._nodes.get(key), self.configuration
+        if observed is None or observed.problem or configuration is None or not configuration.profiles:
+            return None
+        self._events.clear_unreadable_data(key)
+        self._history_recorder.complete(observed)
         await self._executor.cordon_copies.load(lambda: (node.node for node in self._nodes.all()))
-        decision = self._decide(self._observe(observed, configuration), configuration)
-        if not decision.claims and not decision.external_actions:
-            return decision, await self._execute(observed, decision)
-        async with self._claims_lock:
-            current = self._nodes.get(observed.node.name)
-            if current is None or current.node.resource_version != observed.node.resource_version:
-                return decision, True  # the node changed while this one waited for the lock: reconcile again
-            decision, has_slot = await self._prepare(self._observe(current, configuration), configuration)
-            try:
-                wrote = await self._execute(current, decision)
-            except _PERMANENT_ERRORS:
-                if has_slot and not _was_in_maintenance(current):
-                    await self._executor.withdraw_slot(current.node)  # so that another node can take the slot
-                raise
-            if has_slot and not _needs_slot(decision):
-                await self._executor.withdraw_slot(current.node)
-            return decision, wrote
+        return NodeObservation(observed, self._observe(observed, configuration), configuration)
 
-    def forget(self, node: str) -> None:
-        self._loop_backoff.forget(node)
+    def decide(self, observation: NodeObservation) -> Decision:
+        return decide(observation.observation, observation.configuration.profiles)
 
-    async def _prepare(self, observation: Observation, configuration: Configuration) -> tuple[Decision, bool]:
+    async def act(self, observation: NodeObservation, decision: Decision) -> bool | Decision:
+        name = observation.observed.node.name
+        try:
+            if not decision.claims and not decision.external_actions:
+                return await self._execute(observation.observed, decision)
+            async with self._claims_lock:
+                current = await self.observe(name)
+                if current is None:
+                    raise ObservationStale(f"node {name} has changed while it waited to take its claims")
+                return await self._execute_with_claims(current)
+        # A request that failed without a response may have changed the node.
+        except HauloutError:
+            self._history_recorder.invalidate(name)
+            raise
+
+    async def _execute_with_claims(self, current: NodeObservation) -> bool | Decision:
+        """Take the claims of a node and execute what they allow; withdraw a slot that is not used."""
+        node = current.observed.node
+        decision, has_slot = await self._prepare(current)
+        try:
+            has_written = await self._execute(current.observed, decision)
+        except _PERMANENT_ERRORS:
+            if has_slot and not _was_in_maintenance(current.observed):
+                await self._executor.withdraw_slot(node)  # so that another node can take the slot
+            raise
+        if has_slot and not _needs_slot(decision):
+            await self._executor.withdraw_slot(node)
+        return has_written or decision
+
+    async def _prepare(self, current: NodeObservation) -> tuple[Decision, bool]:
         """Return a decision whose claims are taken, and whether a slot may have been taken.
 
         A refused claim or failed external action changes the decision, and the new one may need other claims: another
@@ -131,10 +169,10 @@ class NodeReconciler:
         taken: set[tuple[str, Claim]] = set()
         may_have_slot = False  # a refused set of claims may be taken in part: the slot, but not the lease
         while True:
-            decision = self._decide(observation, configuration)
+            decision = self.decide(current)
             wanted = [item for item in decision.claims if item not in taken]
             may_have_slot |= any(not isinstance(claim, LeaseClaim) for _, claim in wanted)
-            deferred = await self._executor.take_claims(wanted, observation.node)
+            deferred = await self._executor.take_claims(wanted, current.observed.node)
             taken |= {item for item in wanted if item[0] not in deferred}
             failed = {} if deferred else await self._executor.execute_external_actions(decision)
             if not deferred and not failed:
@@ -142,18 +180,94 @@ class NodeReconciler:
             deferred_transitions = {
                 (profile, decision.claimed_transitions[profile]): deferral for profile, deferral in deferred.items()
             }
-            observation = replace(
-                observation,
-                deferred={**observation.deferred, **deferred_transitions},
-                failed_actions={**observation.failed_actions, **failed},
+            before = current.observation
+            after = replace(
+                before,
+                deferred={**before.deferred, **deferred_transitions},
+                failed_actions={**before.failed_actions, **failed},
             )
+            current = replace(current, observation=after)
+
+    async def report(self, observation: NodeObservation, decision: Decision) -> datetime | None:
+        """Store the status and the topics of a node; return when to look at its history or conditions again."""
+        name = observation.observed.node.name
+        self.topic_subscriptions.set(name, decision.topics)
+        if decision.data_update is DataUpdate.NONE:
+            self.statuses.forget(name)
+        else:
+            self._store_status(
+                observation.observed, decision.reports, next_reconcile=decision.requeue_at, topics=decision.topics
+            )
+        self._events.clear_step_failure(name)
+        recheck_at = self._history_recorder.recheck_at(observation.observed, decision)
+        return min(filter(None, (recheck_at, self._executor.conditions_retry_at(name))), default=None)
+
+    async def refresh(self, key: str, error: Exception) -> bool:
+        del error
+        try:
+            self._nodes.record_write(await self._client.get(NODES, key))
+        except NotFound:
+            return self._nodes.get(key) is None  # otherwise the watch will deliver the deletion
+        return True
+
+    async def report_failure(
+        self, key: str, observation: NodeObservation | None, decision: Decision | None, error: Exception
+    ) -> None:
+        """Store an error status for a node whose reconcile failed."""
+        del observation, decision
+        observed = self._nodes.get(key)
+        if observed is None:
+            return
+        problem = self._events.record_step_failure(observed.node, error)
+        known = self.statuses.get(key)
+        reports = () if known is None else known.reports
+        self._store_status(
+            observed, tuple(replace(report, next=report.state, error=problem) for report in reports), problem=problem
+        )
+
+    async def forget(self, key: str) -> datetime | None:
+        """Stop everything for a node that is not managed.
+
+        It does not exist, no profile is configured, or its data cannot be read.
+        """
+        observed, configuration = self._nodes.get(key), self.configuration
+        if observed is not None and observed.problem and configuration is not None and configuration.profiles:
+            self._report_unreadable_data(observed)
+        else:
+            self.statuses.forget(key)
+            self._events.forget(key)
+            self._history_recorder.forget(key)
+            self._loop_backoff.forget(key)
+        self.topic_subscriptions.forget(key)
+        await self._executor.forget(key)
+        if self._nodes.get(key) is None:
+            await self._executor.cordon_copies.remove_node(key)
+        return None
+
+    def _report_unreadable_data(self, observed: ObservedNode) -> None:
+        """Report that a node is left untouched: the states of its profiles are unknown."""
+        self._events.record_unreadable_data(observed.node, observed.problem)
+        self._events.clear_step_failure(observed.node.name)
+        self._store_status(observed, problem=f"Haulout does not manage this node: {observed.problem}")
+
+    def _store_status(
+        self,
+        observed: ObservedNode,
+        reports: tuple[ProfileReport, ...] = (),
+        *,
+        next_reconcile: datetime | None = None,
+        topics: frozenset[str] = frozenset(),
+        problem: str = "",
+    ) -> None:
+        node = observed.node
+        shown_labels = () if self.configuration is None else self.configuration.label_filter
+        labels = {key: value for key, value in node.metadata.labels.items() if key in shown_labels} or NO_LABELS
+        interval, now = self._informers.query_interval(node.name), self._clock.now()
+        self.statuses.store(NodeStatus(node.name, labels, reports, now, next_reconcile, topics, interval, problem))
 
     def preview(self, observed: ObservedNode, configuration: Configuration, cluster: ClusterView) -> Decision:
         """Return the decision for a node under a configuration, without executing it."""
-        return self._decide(self._observe(observed, configuration, cluster), configuration)
-
-    def _decide(self, observation: Observation, configuration: Configuration) -> Decision:
-        return decide(observation, configuration.profiles)
+        return decide(self._observe(observed, configuration, cluster), configuration.profiles)
 
     def _observe(
         self, observed: ObservedNode, configuration: Configuration, cluster: ClusterView | None = None
@@ -172,12 +286,12 @@ class NodeReconciler:
             budget=self._executor.budget_view(configuration.budget),
             cordon_copy=self._executor.cordon_copies.get(node),
             logs_details=node.metadata.labels.get(LOG_DETAILS_LABEL) == "true",
-            is_recorded=not self._recorder.has_unwritten(node.name),
+            is_recorded=not self._history_recorder.has_unwritten(node.name),
             throttled=self._loop_backoff.throttled(node.name, self._clock.now()),
         )
 
     async def _execute(self, observed: ObservedNode, decision: Decision) -> bool:
-        wrote = await self._executor.write_node(self._recorder.with_unwritten(observed, decision))
+        wrote = await self._executor.write_node(self._history_recorder.with_unwritten(observed, decision))
         if decision.claims:
             self._executor.clear_held_leases(observed.node.name)
         if wrote and decision.tampering:
@@ -187,13 +301,13 @@ class NodeReconciler:
         for report in decision.reports:
             self._events.record_report(observed.node, report)
             self._loop_backoff.record(observed.node.name, report, self._clock.now())
-        self._recorder.record(observed, decision, self._executor.ended_drains(observed.node.name))
+        self._history_recorder.record(observed, decision, self._executor.ended_drains(observed.node.name))
         for notification in decision.notifications:
             self._informers.send(notification, observed)
         if wrote:
-            self._pod_shuffles.record_decision(observed, decision)
+            self._rescheduled_pods.record_decision(observed, decision)
         if decision.drains:
-            await self._pod_shuffles.wait_listed(observed.node.name)
+            await self._rescheduled_pods.wait_listed(observed.node.name)
         await self._executor.reconcile_drains(observed.node, decision.drains)
         # The node may have been deleted, or replaced by one of its name, while this reconcile was writing.
         remaining = self._nodes.find(observed.node.name)

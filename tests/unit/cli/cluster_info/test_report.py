@@ -73,6 +73,7 @@ You are    alice (groups: ops, system:authenticated)
 Namespace  shop
 
 Permissions
+  ✓ elect the leader                        leases.coordination.k8s.io in shop: create
   ✓ watch and update NodeMaintenances       nodemaintenances.nodemaintenance.medik8s.io: get, list, watch, patch
   ✓ write their status                      nodemaintenances.nodemaintenance.medik8s.io/status: patch
   ✓ watch nodes                             nodes: get, list, watch
@@ -96,7 +97,6 @@ Permissions
   ✓ read and write MaintenanceNotices       maintenancenotices.haulout.dev: get, list, watch, create, patch, delete
   ✓ write the status of MaintenanceNotices  maintenancenotices.haulout.dev/status: patch
   ✓ predict drain durations                 maintenancerecords.haulout.dev: watch
-  ✓ elect the leader for profiles           leases.coordination.k8s.io in shop: create
   ✓ record events of pods                   events.events.k8s.io: create, patch
   ✓ find owners of moved pods               deployments.apps: get
   ✓ find owners of moved pods               replicasets.apps: get

@@ -257,6 +257,37 @@ async def test_slot_is_released_when_its_lease_cannot_be_acquired(clock: Clock) 
         faults.remove(lost)
 
 
+async def test_slot_is_withdrawn_at_once_when_its_lease_cannot_be_acquired(clock: Clock) -> None:
+    async with a_still_cluster(clock) as cluster:
+        faults = cluster.processes["operator"].transport.faults
+        lost = faults.fail_before_effect(response=409, method="POST", path="/leases", times=None)
+        await set_labels(cluster, "n1", {PROFILE_LABEL: "first"})
+        await set_annotations(cluster, "n1", approved="")
+        await cluster.eventually(lambda: slots(cluster), becomes=[], within=timedelta(seconds=5))
+        assert state(cluster, "n1") == OPERATIONAL
+        faults.remove(lost)
+
+
+async def test_slot_is_withdrawn_at_once_when_the_write_of_its_node_is_refused(clock: Clock) -> None:
+    async with a_still_cluster(clock) as cluster:
+        faults = cluster.processes["operator"].transport.faults
+        refused = faults.fail_before_effect(
+            response=422, path="/nodes/n1", times=None, where=lambda request: b"in-maintenance" in (request.body or b"")
+        )
+        await set_labels(cluster, "n1", {PROFILE_LABEL: "second"})
+        await set_annotations(cluster, "n1", approved="")
+        await cluster.eventually(lambda: slots(cluster), becomes=[], within=timedelta(seconds=5))
+        assert "MaintenanceStepFailed" in event_reasons(cluster, "n1")
+        faults.remove(refused)
+        await cluster.eventually(lambda: state(cluster, "n1"), becomes=MAINTAINED, within=timedelta(minutes=1))
+
+
+def slots(cluster: SandboxCluster) -> list[str] | None:
+    """Return the nodes with a budget slot; None before the first one."""
+    ledger = cluster.by_key("configmaps").get(f"{NAMESPACE}/haulout-budget-nodes-in-maintenance")
+    return None if ledger is None else [slot["name"] for slot in json.loads(ledger["data"]["slots"])]
+
+
 async def test_slot_is_claimed_by_the_next_profile_when_the_first_is_refused(clock: Clock) -> None:
     async with a_still_cluster(clock, "n1") as cluster:
         faults = cluster.processes["operator"].transport.faults
@@ -264,10 +295,7 @@ async def test_slot_is_claimed_by_the_next_profile_when_the_first_is_refused(clo
         await set_labels(cluster, "n1", {PROFILE_LABEL: "first--second"})
         await set_annotations(cluster, "n1", approved="")
         await cluster.eventually(lambda: states(cluster, "n1"), becomes={"first": OPERATIONAL, "second": MAINTAINED})
-        slots = json.loads(
-            cluster.get("configmaps", f"{NAMESPACE}/haulout-budget-nodes-in-maintenance")["data"]["slots"]
-        )
-        assert [slot["name"] for slot in slots] == ["n1"]
+        assert slots(cluster) == ["n1"]
         faults.remove(lost)
 
 

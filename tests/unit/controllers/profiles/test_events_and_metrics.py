@@ -14,6 +14,8 @@ from haulout.controllers.profiles.explain.explanation import parse_node_info
 from haulout.controllers.profiles.plugin import PROFILE_LABEL, State
 from haulout.controllers.profiles.status import as_json
 from haulout.core.clock import Clock
+from haulout.kube.client import Client
+from haulout.runtime.journal import TRANSITIONS
 from haulout_sandbox.nodes import Delays
 from support.builders.objects import a_namespace, a_pod
 from support.clusters.cluster_plan import ClusterPlan, a_cluster
@@ -148,17 +150,19 @@ def watching(controllers: list[ProfilesController]) -> Callable[[ProfilesControl
     return controllers.append
 
 
-def shuffled(controllers: list[ProfilesController], profile: str) -> dict[str, float]:
+def rescheduled(controllers: list[ProfilesController], profile: str) -> dict[str, float]:
     """Return the counted pods by owner, over all restarts of the operator."""
     found: Counter[str] = Counter()
     for controller in controllers:
-        counted = controller.metrics.shuffles.values
+        counted = controller.metrics.rescheduled.values
         found.update({owner: int(number) for (owner, of), number in counted.items() if of == profile})
     return dict(found)
 
 
 @pytest.mark.parametrize(("profile", "takes"), [("before", timedelta(minutes=5)), ("after", timedelta(hours=2))])
-async def test_shuffled_pods_are_counted_before_they_are_evicted(clock: Clock, profile: str, takes: timedelta) -> None:
+async def test_rescheduled_pods_are_counted_before_they_are_evicted(
+    clock: Clock, profile: str, takes: timedelta
+) -> None:
     controllers: list[ProfilesController] = []
     plan = a_site(clock, nodes=1).with_deployment("shop/web", replicas=3).with_daemon_set("shop/log")
     plan = plan.with_stateful_set("shop/db", replicas=2)
@@ -167,13 +171,13 @@ async def test_shuffled_pods_are_counted_before_they_are_evicted(clock: Clock, p
         await attach(cluster, "n1", profile)
         await wait_for_state(cluster, "n1", MAINTAINED, within=takes)
         counted = {"deployment_web": 3, "daemon_set_log": 1, "stateful_set_db": 2}
-        await cluster.eventually(lambda: shuffled(controllers, profile), becomes=counted)
+        await cluster.eventually(lambda: rescheduled(controllers, profile), becomes=counted)
         await set_labels(cluster, "n1", {"noise": "1"})
         await cluster.pass_time(minutes=10)
-        assert shuffled(controllers, profile) == counted
+        assert rescheduled(controllers, profile) == counted
         await set_labels(cluster, "n1", {"wanted": None})
         await wait_for_state(cluster, "n1", OPERATIONAL)
-        assert shuffled(controllers, profile) == counted
+        assert rescheduled(controllers, profile) == counted
 
 
 @pytest.mark.parametrize(("seconds", "counted"), [(3, {"deployment_web": 2}), (60, {})])
@@ -186,36 +190,52 @@ async def test_drain_waits_briefly_until_its_pods_are_counted(
         process = cluster.run(profiles_controller(GENTLE, on_started=watching(controllers)))
         await wait_for_state(cluster, "n1", OPERATIONAL)
         await cluster.cordon("n1")
-        # The first list is that of the shuffle count; the drain watches, and lists at its end.
+        # The first list is that of the counted pods; the drain watches, and lists at its end.
         process.transport.faults.delay(timedelta(seconds=seconds), method="GET", path="/api/v1/pods", times=1)
         await attach(cluster, "n1", "before")
         await wait_for_state(cluster, "n1", MAINTAINED, within=timedelta(seconds=50))
         await cluster.pass_time(minutes=2)
-        assert shuffled(controllers, "before") == counted
+        assert rescheduled(controllers, "before") == counted
 
 
-async def test_metric_series_exist_before_the_first_shuffle(clock: Clock) -> None:
+async def test_metric_series_exist_before_the_first_rescheduled_pod(clock: Clock) -> None:
     controllers: list[ProfilesController] = []
     async with a_site(clock, nodes=1).with_deployment("shop/web", replicas=3).on_the_sandbox() as cluster:
         cluster.run(profiles_controller(GENTLE, on_started=watching(controllers)))
         await attach(cluster, "n1", "after")
         await wait_for_state(cluster, "n1", REQUIRED)
-        await cluster.eventually(lambda: shuffled(controllers, "after"), becomes={"deployment_web": 0})
+        await cluster.eventually(lambda: rescheduled(controllers, "after"), becomes={"deployment_web": 0})
 
 
-async def test_successor_does_not_count_shuffled_pods_again(clock: Clock) -> None:
+async def test_transitions_are_counted_by_the_reason_of_their_event(clock: Clock) -> None:
+    clients: list[Client] = []
+
+    async def run(client: Client) -> None:
+        clients.append(client)
+        await profiles_controller(GENTLE)(client)
+
+    async with a_site(clock, nodes=1).on_the_sandbox() as cluster:
+        cluster.run(run)
+        await attach(cluster, "n1", "before")
+        await wait_for_state(cluster, "n1", MAINTAINED)
+        await set_labels(cluster, "n1", {"wanted": None})
+        await wait_for_state(cluster, "n1", OPERATIONAL)
+        assert clients[0].metrics.counter(TRANSITIONS).values == {("profiles", "ChangedMaintenanceState"): 2}
+
+
+async def test_successor_does_not_count_rescheduled_pods_again(clock: Clock) -> None:
     controllers: list[ProfilesController] = []
     plan = a_site(clock, nodes=1).with_deployment("shop/web", replicas=2, budget=2)
     async with plan.on_the_sandbox() as cluster:
         process = cluster.run(profiles_controller(GENTLE, on_started=watching(controllers)))
         await attach(cluster, "n1", "before")
-        await cluster.eventually(lambda: shuffled(controllers, "before"), becomes={"deployment_web": 2})
+        await cluster.eventually(lambda: rescheduled(controllers, "before"), becomes={"deployment_web": 2})
         process.kill()
         process.start()
         await cluster.delete("poddisruptionbudgets", "shop/web")
         await wait_for_state(cluster, "n1", MAINTAINED)
         assert len(controllers) == 2
-        assert shuffled(controllers, "before") == {"deployment_web": 2}
+        assert rescheduled(controllers, "before") == {"deployment_web": 2}
 
 
 async def test_unreadable_owners_are_not_counted_and_delay_nothing(clock: Clock) -> None:
@@ -225,7 +245,7 @@ async def test_unreadable_owners_are_not_counted_and_delay_nothing(clock: Clock)
         process.transport.faults.fail_before_effect(response=403, method="GET", path="/replicasets/", times=None)
         await attach(cluster, "n1", "before")
         await wait_for_state(cluster, "n1", MAINTAINED, within=timedelta(seconds=60))
-        assert shuffled(controllers, "before") == {}
+        assert rescheduled(controllers, "before") == {}
 
 
 async def test_idle_nodes_cost_no_requests_for_metrics(clock: Clock) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from haulout.api.maintenancerecord import RECONSTRUCTED_REASON
-from haulout.controllers.profiles.machine.transitions import PASSED_ANNOTATION
+from haulout.controllers.profiles.machine.transitions import UNRECORDED_ANNOTATION
 from haulout.controllers.profiles.plugin import PROFILE_LABEL, State
 from haulout.core.clock import Clock
 from haulout.kube.transport import Request
@@ -217,7 +217,7 @@ async def test_profiles_work_without_a_history(clock: Clock) -> None:
         await complete_maintenance(cluster, rounds=2)
 
 
-async def test_passed_states_annotation_is_removed_once_the_history_is_written(clock: Clock) -> None:
+async def test_unrecorded_states_annotation_is_removed_once_the_history_is_written(clock: Clock) -> None:
     """A fast transition leaves the annotation, and no later transition removes it."""
     async with a_plan(clock).on_the_sandbox() as cluster:
         cluster.run(profiles_controller(WAYS["drain in the trigger"], with_history=True))
@@ -226,7 +226,7 @@ async def test_passed_states_annotation_is_removed_once_the_history_is_written(c
         await set_labels(cluster, "n1", {"wanted": None})
         await set_annotations(cluster, "n1", done="")
         await cluster.eventually(lambda: state(cluster, "n1"), becomes=OPERATIONAL)
-        assert PASSED_ANNOTATION in metadata(cluster, "n1")["annotations"]
+        assert UNRECORDED_ANNOTATION in metadata(cluster, "n1")["annotations"]
         await cluster.pass_time(seconds=10)
-        assert PASSED_ANNOTATION not in metadata(cluster, "n1")["annotations"]
+        assert UNRECORDED_ANNOTATION not in metadata(cluster, "n1")["annotations"]
         assert transitions(cluster, "n1") == ROUND

@@ -9,7 +9,7 @@ import pytest
 
 from haulout.api.objects import Object
 from haulout.controllers.profiles import metrics as module
-from haulout.controllers.profiles.metrics import Owner, ProfileMetrics, ShuffledPod, shuffled_pods
+from haulout.controllers.profiles.metrics import Owner, ProfileMetrics, RescheduledPod, rescheduled_pods
 from haulout.core.metrics import OVERFLOW_LABEL
 from haulout.errors import HauloutError
 from haulout.kube.workqueue import CompletedRun
@@ -50,53 +50,55 @@ def find(namespace: str, kind: str, name: str) -> Owner | None:
 @pytest.mark.parametrize(
     ("kind", "name", "expected"),
     [
-        ("DaemonSet", "log", ShuffledPod("daemon_set_log", 0.25)),
-        ("DaemonSet", "new", ShuffledPod("daemon_set_new", math.inf)),
-        ("StatefulSet", "db", ShuffledPod("stateful_set_db", 0.2)),
-        ("ReplicaSet", "alone", ShuffledPod("replica_set_alone", 1)),
-        ("ReplicaSet", "web-1", ShuffledPod("deployment_web", 0.5)),
-        ("ReplicaSet", "roll-1", ShuffledPod("replica_set_roll-1", 0.25)),
+        ("DaemonSet", "log", RescheduledPod("daemon_set_log", 0.25)),
+        ("DaemonSet", "new", RescheduledPod("daemon_set_new", math.inf)),
+        ("StatefulSet", "db", RescheduledPod("stateful_set_db", 0.2)),
+        ("ReplicaSet", "alone", RescheduledPod("replica_set_alone", 1)),
+        ("ReplicaSet", "web-1", RescheduledPod("deployment_web", 0.5)),
+        ("ReplicaSet", "roll-1", RescheduledPod("replica_set_roll-1", 0.25)),
     ],
 )
-def test_shuffled_pod_counts_for_its_owner_relative_to_its_replicas(
-    kind: str, name: str, expected: ShuffledPod
+def test_rescheduled_pod_counts_for_its_owner_relative_to_its_replicas(
+    kind: str, name: str, expected: RescheduledPod
 ) -> None:
-    assert shuffled_pods([owned(kind, name)], find) == (expected,)
+    assert rescheduled_pods([owned(kind, name)], find) == (expected,)
 
 
 def test_pods_without_a_known_controller_do_not_count() -> None:
-    assert shuffled_pods([owned("Job", "backup"), Object()], find) == ()
+    assert rescheduled_pods([owned("Job", "backup"), Object()], find) == ()
 
 
 @pytest.mark.parametrize(("kind", "name"), [("ReplicaSet", "lost-1"), ("StatefulSet", "gone")])
 def test_pod_with_an_unknown_owner_does_not_affect_others(kind: str, name: str) -> None:
-    assert shuffled_pods([owned("StatefulSet", "db"), owned(kind, name)], find) == (
-        ShuffledPod("stateful_set_db", 0.2),
+    assert rescheduled_pods([owned("StatefulSet", "db"), owned(kind, name)], find) == (
+        RescheduledPod("stateful_set_db", 0.2),
     )
 
 
-def test_shuffles_are_summed_up_by_owner_and_profile() -> None:
+def test_rescheduled_pods_are_summed_up_by_owner_and_profile() -> None:
     metrics = ProfileMetrics()
     pods = [owned("ReplicaSet", "web-1"), owned("ReplicaSet", "web-1"), owned("StatefulSet", "db")]
-    metrics.initialize_shuffles([*shuffled_pods(pods, find), ShuffledPod("daemon_set_new", math.inf)], profile="os")
-    assert set(metrics.shuffles_per_replica.values.values()) == {0}
-    assert metrics.shuffles.values == {
+    metrics.initialize_rescheduled(
+        [*rescheduled_pods(pods, find), RescheduledPod("daemon_set_new", math.inf)], profile="os"
+    )
+    assert set(metrics.rescheduled_per_replica.values.values()) == {0}
+    assert metrics.rescheduled.values == {
         ("deployment_web", "os"): 0,
         ("stateful_set_db", "os"): 0,
         ("daemon_set_new", "os"): 0,
     }
-    metrics.record_shuffle(shuffled_pods(pods, find), profile="os")
-    assert metrics.shuffles.values[("deployment_web", "os")] == 2
-    assert metrics.shuffles_per_replica.values[("deployment_web", "os")] == 1
-    assert metrics.shuffles_per_replica.values[("stateful_set_db", "os")] == 0.2
+    metrics.record_rescheduled(rescheduled_pods(pods, find), profile="os")
+    assert metrics.rescheduled.values[("deployment_web", "os")] == 2
+    assert metrics.rescheduled_per_replica.values[("deployment_web", "os")] == 1
+    assert metrics.rescheduled_per_replica.values[("stateful_set_db", "os")] == 0.2
 
 
 def test_number_of_metric_series_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_MAX_SERIES", 2)
     metrics = ProfileMetrics()
     for name in ("a", "b", "c", "d", "a"):
-        metrics.record_shuffle([ShuffledPod(name, 1)], profile="os")
-    assert metrics.shuffles.values == {("a", "os"): 2, ("b", "os"): 1, (OVERFLOW_LABEL, "os"): 2}
+        metrics.record_rescheduled([RescheduledPod(name, 1)], profile="os")
+    assert metrics.rescheduled.values == {("a", "os"): 2, ("b", "os"): 1, (OVERFLOW_LABEL, "os"): 2}
 
 
 def test_reconciles_are_counted_with_queue_and_run_time() -> None:

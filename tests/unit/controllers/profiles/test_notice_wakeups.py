@@ -9,7 +9,7 @@ from datetime import timedelta
 from haulout.api.maintenancenotice import MAINTENANCE_NOTICES, definition
 from haulout.api.resources import NODES
 from haulout.controllers.profiles import default_profile
-from haulout.controllers.profiles.controller import ProfilesController, ProfileSettings
+from haulout.controllers.profiles.controller import NAME, ProfilesController
 from haulout.controllers.profiles.events import ProfileEvents
 from haulout.controllers.profiles.metrics import CONTROLLER
 from haulout.controllers.profiles.view.informers import ProfileInformers
@@ -17,6 +17,7 @@ from haulout.core.clock import Clock
 from haulout.core.timestamps import whole_seconds
 from haulout.kube.client import Client
 from haulout.kube.recorder import EventRecorder
+from haulout.runtime.journal import Journal
 from support.builders.objects import a_node
 from support.clusters.backends import SandboxBackend
 from support.clusters.crd_installation import install_crd
@@ -64,10 +65,8 @@ async def a_world(clock: Clock) -> AsyncIterator[World]:
         return made[0]
 
     events = EventRecorder(client, instance="test", controller="maintenance")
-    profile_events = ProfileEvents(events, clock=clock)
-    controller = ProfilesController(
-        client, events=profile_events, settings=ProfileSettings(namespace="haulout"), informers=create_informers
-    )
+    profile_events = ProfileEvents(Journal(NAME, events, metrics=client.metrics), clock=clock)
+    controller = ProfilesController(client, events=profile_events, namespace="haulout", informers=create_informers)
     async with asyncio.TaskGroup() as group:
         running = [group.create_task(item) for item in (events.run(), controller.run())]
         await made[0].prepare(default_profile.configuration())

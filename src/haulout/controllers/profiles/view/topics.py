@@ -3,6 +3,8 @@
 A change requeues the nodes whose checks have named its topic.
 """
 
+from collections.abc import Iterable
+
 NODE_COUNT = "nodes"  # a node was created or deleted
 MAINTENANCE_ROOM = "budget"  # a node left maintenance, or a node in maintenance changed
 AVAILABILITY = "available"  # an unavailable node may be available again
@@ -62,3 +64,36 @@ def describe(topic: str) -> str:
     """Return a description of the change, for people."""
     kind, _, what = topic.partition(" ")
     return _DESCRIPTIONS.get(topic) or _DESCRIPTIONS_BY_KIND.get(kind, f"{topic} changes").format(what)
+
+
+class TopicSubscriptions:
+    """Maps topics to the nodes whose checks depend on them.
+
+    A change requeues only the nodes that subscribe to one of its topics, so that the cost depends on the number of
+    dependent nodes, not on the size of the cluster.
+    """
+
+    def __init__(self) -> None:
+        self._nodes: dict[str, dict[str, None]] = {}  # a set in insertion order, so that runs are reproducible
+        self._topics: dict[str, frozenset[str]] = {}
+
+    def set(self, node: str, topics: frozenset[str]) -> None:
+        before = self._topics.get(node, frozenset())
+        if before == topics:
+            return
+        for topic in before - topics:
+            self._nodes[topic].pop(node, None)
+            if not self._nodes[topic]:
+                del self._nodes[topic]
+        for topic in sorted(topics - before):
+            self._nodes.setdefault(topic, {})[node] = None
+        self._topics[node] = topics
+        if not topics:
+            del self._topics[node]
+
+    def forget(self, node: str) -> None:
+        self.set(node, frozenset())
+
+    def subscribers(self, topics: Iterable[str]) -> list[str]:
+        """Return the nodes that subscribe to any of these topics, without duplicates, in a stable order."""
+        return list(dict.fromkeys(node for topic in sorted(topics) for node in self._nodes.get(topic, ())))

@@ -281,8 +281,11 @@ async def test_notification_contains_the_full_node_and_its_failure_is_logged(
         informers.api.remove("nodes", "n1")
         informers.profile_informers.send(NotificationRequest("tell", "os", State.REQUIRED), observed)
         await informers.settle(timedelta(minutes=1))
-        assert "notification gone about node n1: it was removed from the configuration meanwhile" in caplog.text
-        assert "notification tell about node n1: its node cannot be read" in caplog.text
+        assert (
+            "node n1: NotificationFailed: notification gone: it was removed from the configuration meanwhile"
+            in caplog.text
+        )
+        assert "node n1: NotificationFailed: notification tell: its node cannot be read" in caplog.text
 
 
 @pytest.mark.parametrize(("failures", "sent"), [(4, ["n1"]), (5, [])])
@@ -301,4 +304,4 @@ async def test_node_is_read_up_to_five_times_for_its_notification(
         informers.profile_informers.send(NotificationRequest("tell", "os", State.REQUIRED), observed)
         await informers.settle(timedelta(minutes=1))
         assert [request.json["text"] for request in external.requests] == sent
-        assert ("notification tell about node n1: its node cannot be read" in caplog.text) is (not sent)
+        assert ("node n1: NotificationFailed: notification tell: its node cannot be read" in caplog.text) is (not sent)

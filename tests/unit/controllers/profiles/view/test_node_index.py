@@ -7,12 +7,12 @@ import msgspec
 import pytest
 
 from haulout.api.objects import Condition, Node, NodeSpec, NodeStatus
-from haulout.controllers.profiles.controller import TopicSubscriptions
 from haulout.controllers.profiles.machine import data_annotation, transitions
 from haulout.controllers.profiles.machine.transitions import PendingTransition
 from haulout.controllers.profiles.plugin import DATA_ANNOTATION, PROFILE_LABEL, STATE_LABEL, State
 from haulout.controllers.profiles.view import topics
 from haulout.controllers.profiles.view.node_index import NodeIndex
+from haulout.controllers.profiles.view.topics import TopicSubscriptions
 from support.builders.objects import a_node
 from support.fakes.cluster_view import NOW
 

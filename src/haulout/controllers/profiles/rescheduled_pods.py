@@ -1,7 +1,7 @@
 """Counts the pods of nodes that go into maintenance, by owner, as the SAP maintenance-controller does.
 
-    shuffles.record_decision(observed, decision)  # a decision was written: it may take the node into maintenance
-    await shuffles.wait_listed("n1")              # its pods are listed: the drain may start
+    counter.record_decision(observed, decision)  # a decision was written: it may take the node into maintenance
+    await counter.wait_listed("n1")              # its pods are listed: the drain may start
 
 The pods must be listed before a drain evicts them, whichever chain the drain is in. Nothing else waits for this. Owners
 are fetched in the background and cached for a minute, since nodes of a cluster run pods of the same owners. What cannot
@@ -23,7 +23,7 @@ from haulout.api.objects import Object
 from haulout.api.resources import PODS
 from haulout.api.workloads import WORKLOAD_KINDS
 from haulout.controllers.profiles.machine import transitions
-from haulout.controllers.profiles.metrics import Owner, ProfileMetrics, ShuffledPod, shuffled_pods
+from haulout.controllers.profiles.metrics import Owner, ProfileMetrics, RescheduledPod, rescheduled_pods
 from haulout.controllers.profiles.observation import Decision
 from haulout.controllers.profiles.plugin import ObservedNode, State
 from haulout.drain.lookups import DAEMON_SETS
@@ -57,7 +57,7 @@ class _CachedOwner(NamedTuple):
     owner: Owner | None
 
 
-class PodShuffleCounter:
+class RescheduledPodCounter:
     """Counts in background tasks while `run` runs."""
 
     def __init__(self, client: Client, metrics: ProfileMetrics) -> None:
@@ -113,13 +113,15 @@ class PodShuffleCounter:
             listed.set()
             if self._listing.get(node) is listed:
                 del self._listing[node]
-        self._metrics.record_shuffle(await self._shuffled_pods(pods), profile=profile)
+        self._metrics.record_rescheduled(await self._rescheduled_pods(pods), profile=profile)
 
     async def _initialize_series(self) -> None:
         while True:
             while self._to_initialize:
                 node, profile = self._to_initialize.popleft()
-                self._metrics.initialize_shuffles(await self._shuffled_pods(await self._pods(node)), profile=profile)
+                self._metrics.initialize_rescheduled(
+                    await self._rescheduled_pods(await self._pods(node)), profile=profile
+                )
                 await self._clock.sleep(_INITIALIZE_INTERVAL)
             self._has_work.clear()
             await self._has_work.wait()
@@ -132,17 +134,17 @@ class PodShuffleCounter:
             log.warning("pods of node %s are not counted: %s", node, error)
             return ()
 
-    async def _shuffled_pods(self, pods: Sequence[Object]) -> tuple[ShuffledPod, ...]:
+    async def _rescheduled_pods(self, pods: Sequence[Object]) -> tuple[RescheduledPod, ...]:
         """Return the pods with their owners; fetch owners that are not cached."""
         for _ in range(_MAX_ROUNDS):
             # Owners are found level by level: the owner of a ReplicaSet is known only after the ReplicaSet was
             # fetched.
             missing: dict[_OwnerKey, None] = {}
-            shuffled = shuffled_pods(pods, self._owner_lookup(missing))
+            found = rescheduled_pods(pods, self._owner_lookup(missing))
             if not missing:
                 break
             await _run_all(self._fetch_owner(key) for key in missing)
-        return shuffled
+        return found
 
     def _owner_lookup(self, missing: dict[_OwnerKey, None]) -> Callable[[str, str, str], Owner | None]:
         oldest = self._clock.monotonic() - _OWNER_TTL.total_seconds()
