@@ -30,11 +30,13 @@ LOG_KEYS: Mapping[str, str] = {
     "key": "the key of a work queue, such as the name of a node",
     "maintenance": "the name of the NodeMaintenance",
     "node": "the name of the node",
+    "notice": "the name of the MaintenanceNotice",
     "profile": "the name of the profile",
     "queue": "the name of the work queue",
     "reason": "the reason of the Event that is recorded as well",
     "server": "the port: webhook, metrics (HTTPS), health or dashboard",
     "state": "the state of the profile",
+    "surplus": "how many MaintenanceNotices of an agent exceed its quota",
 }
 
 CONDITION_TYPES = (
