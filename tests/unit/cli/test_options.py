@@ -61,7 +61,7 @@ def test_optional_bool_flag_has_no_value_in_the_help() -> None:
 @pytest.mark.parametrize(
     ("args", "problem"),
     [
-        ([], "give node names, or -l SELECTOR"),
+        ([], "expected node names or -l SELECTOR"),
         (["n1", "-l", "a=b"], "cannot specify both a node name and a --selector option"),
         (["-l", " "], "an empty --selector would select all nodes"),
     ],

@@ -133,9 +133,9 @@ class Collector:
     async def _operator_pods(self) -> list[RawObject]:
         found = await self._list(PODS.with_model(RawObject), namespace=self.options.namespace, labels=OPERATOR_LABELS)
         if not found:
-            place = f"in namespace {self.options.namespace}" if self.options.namespace else "anywhere"
+            place = f"in namespace {self.options.namespace}" if self.options.namespace else "in any namespace"
             self.gaps.append(
-                f"no pods with the label {OPERATOR_LABELS} {place}: no logs and no responses of the operator were "
+                f"no pod has the label {OPERATOR_LABELS} {place}: no logs and no responses of the operator were "
                 "collected"
             )
         return found

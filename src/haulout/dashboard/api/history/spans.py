@@ -218,7 +218,7 @@ def _running_drain_spans(drain: DrainSummary, *, at: datetime) -> Iterator[Span]
 
 def _drain_summary(facts: DrainFacts) -> str:
     pods = format_count(facts.pods, "pod")
-    text = f"{pods} left in {duration.format_short(_duration(facts.seconds))}"
+    text = f"{pods} removed in {duration.format_short(_duration(facts.seconds))}"
     if not facts.blocked_by:
         return text
     return f"{text}; {facts.blocked_by} blocked it for {duration.format_short(_duration(facts.blocked_seconds))}"
