@@ -25,7 +25,6 @@ ComponentSettings = Mapping[ComponentType, Any]
 
 @functools.cache
 def component_types() -> tuple[ComponentType, ...]:
-    """Return the classes of all components."""
     return tuple(map(_import, _COMPONENTS))
 
 

@@ -186,7 +186,7 @@ class _Options:
 
 
 def _check_options(values: _Options) -> None:
-    """Refuse contradicting options of an operator."""
+    """Raise `UsageError` for options that exclude each other or that only a hub has."""
     from haulout.providers.aws.settings import is_secret_reference
 
     if values.hub_flags:

@@ -257,7 +257,6 @@ def _redact_file(name: str, text: str, registries: Registries) -> str:
 
 
 def readme(archive_files: Iterable[ArchiveFile], gaps: Sequence[str], *, now: datetime) -> ArchiveFile:
-    """Return the README."""
     files = [f"  {entry.path}  ({len(entry.content):,} bytes)" for entry in archive_files]
     missing = [f"  {entry}" for entry in gaps] or ["  nothing"]
     lines = (

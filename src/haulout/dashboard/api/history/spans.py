@@ -54,7 +54,6 @@ class CurrentState:
 
 
 def all_spans(entries: Sequence[Entry], current: CurrentState, *, at: datetime) -> Iterator[Span]:
-    """Yield all spans of a node."""
     by_owner: dict[str, list[Entry]] = {}
     for entry in entries:
         by_owner.setdefault(entry.object, []).append(entry)
