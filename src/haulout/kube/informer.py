@@ -474,7 +474,7 @@ def revision(resource_version: str) -> int:
 
     Raise `MalformedResponse` if the version is not a number.
     """
-    # Clients should treat versions as opaque, but client-go compares them as numbers, too
+    # Since Kubernetes 1.35, clients may compare versions of one resource (KEP-5504). client-go did so before
     # (tools/cache/mutation_cache.go), and without an order a late event cannot be told from a new one. `int` of a very
     # long text is slow.
     if not resource_version.isdecimal() or len(resource_version) > _MAX_DIGITS:
