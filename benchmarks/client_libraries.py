@@ -25,7 +25,7 @@ from haulout.kube.transports.config import load
 from haulout.kube.transports.http import HttpTransport
 
 Kind = Literal["pods", "nodes"]
-OnChange = Callable[[str], None]  # told the resource version of each changed object, when the copy shows it
+OnChange = Callable[[str], None]  # called with the resource version of each changed object, when the copy shows it
 
 ANNOTATION = "bench.haulout.dev/written"
 

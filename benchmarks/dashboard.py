@@ -95,7 +95,7 @@ def run(scale: Scale, log: Log) -> list[Section]:
     for size in scale.sizes:
         with control_plane(log, separate_cores=False) as (kubeconfig, _):
             rows += uvloop.run(_measured(scale, comparison, size, kubeconfig, log))
-    return [Section("The dashboard", _TEXT, ("What", "Figure", "Besides", "Target", ""), rows)]
+    return [Section("Dashboard", _TEXT, ("Measurement", "Result", "Details", "Target", ""), rows)]
 
 
 # A start
@@ -111,8 +111,8 @@ async def _started(scale: Scale, comparison: TargetComparison, kubeconfig: str, 
                 await RealClock().sleep(_SETTLE_TIME)
                 sizes.append(memory_of(process.pid))
     return [
-        comparison.row(f"from the command until ready, {_SMALL} nodes", start_times, SECONDS, target=1.5, note=""),
-        comparison.row("its memory, idle there", sizes, MEGABYTES, target=60e6, note=""),
+        comparison.row(f"from command to ready, {_SMALL} nodes", start_times, SECONDS, target=1.5, note=""),
+        comparison.row("its memory when idle", sizes, MEGABYTES, target=60e6, note=""),
     ]
 
 
@@ -170,11 +170,11 @@ async def _measured(
         slow = quantiles(paint.updates, n=20)[-1] if len(paint.updates) > 1 else paint.updates[0]
         all_tiles = f"all tiles after {SECONDS.show(paint.shown)}"
         rows.append(comparison.row(f"{nodes}, first paint", [paint.first], MILLISECONDS, target=None, note=all_tiles))
-        note = f"of twenty the slowest {MILLISECONDS.show(slow)}"
+        note = f"slowest of 20: {MILLISECONDS.show(slow)}"
         rows.append(comparison.row(f"{nodes}, change to paint", paint.updates, MILLISECONDS, target=None, note=note))
-    note = f"{MEGABYTES.show(memory_use['memory'])} of memory, peak {MEGABYTES.show(memory_use['peak'])}"
-    rows.append(comparison.row(f"{nodes}, sent for a change", sent, KILOBYTES, target=None, note=note))
-    setup = f"{nodes}, {_CHANGES_A_SECOND} changes a second, {scale.viewers} viewers: of a core"
+    note = f"{MEGABYTES.show(memory_use['memory'])} memory, peak {MEGABYTES.show(memory_use['peak'])}"
+    rows.append(comparison.row(f"{nodes}, bytes sent per change", sent, KILOBYTES, target=None, note=note))
+    setup = f"{nodes}, {_CHANGES_A_SECOND} changes per second, {scale.viewers} viewers: CPU usage of one core"
     rows.append(comparison.row(setup, [many], SHARE, target=None, note=f"without viewers {SHARE.show(idle_share)}"))
     for path, (took, size_text) in answers.items():
         rows.append(comparison.row(f"{nodes}, {path}", took, MILLISECONDS, target=None, note=KILOBYTES.show(size_text)))
@@ -343,13 +343,12 @@ def _free_port() -> int:
 
 
 _TEXT = f"""
-A real etcd and kube-apiserver, the operator in a process of its own, and chromium without a window,
-{_WINDOW["width"]} by {_WINDOW["height"]}, all on the same cores. The first paint is when chromium first shows
-something, "all tiles" when
-there is one for each node. A change is that a node is cordoned; the time runs from before it is asked for until the
-frame after its tile has changed, and so has the server's, the operator's and the browser's part, and up to a quarter of
-a second for which changes are gathered. What is sent for a change is what one viewer receives for it. Viewers are open
-event streams that are read. A start is that of the command `haulout run` with its webhook, until `/readyz` says ok; its
-memory is what it has {_SETTLE_TIME.seconds} s later. Answers of the API are timed one after the other, on an operator
-that has nothing else to do; `{_PREVIEW_PATH}` is asked what an edit would change for each node.
+A real etcd and kube-apiserver, the operator in a separate process, and headless Chromium, {_WINDOW["width"]} by
+{_WINDOW["height"]}, all on the same cores. The first paint is when Chromium first shows something; "all tiles" is when
+there is one for each node. A change is that a node is cordoned. Its time runs from before the request until the frame
+after its tile has changed. That includes the server, the operator, the browser, and up to 0.25 s for which changes are
+collected. The bytes per change are those that one viewer receives. Viewers are open event streams that are read. A
+start is that of the command `haulout run` with its webhook, until `/readyz` returns ok; its memory is measured
+{_SETTLE_TIME.seconds} s later. Responses of the API are timed one after the other, on an operator that is otherwise
+idle; `{_PREVIEW_PATH}` is asked what an edit would change for each node.
 """

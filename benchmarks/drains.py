@@ -81,7 +81,9 @@ async def _measured(scale: Scale, kubeconfig: str, kubectl: str, log: Log) -> Se
             log(f"{nodes} nodes at once")
             alone[nodes] = [await cluster.evict(nodes)]
             ours[nodes] = [await cluster.maintain(nodes)]
-    return Section("Drains", _TEXT, ("What", "Figure", "Besides", "Target", ""), _rows(scale, alone, ours, theirs))
+    return Section(
+        "Drains", _TEXT, ("Measurement", "Result", "Details", "Target", ""), _rows(scale, alone, ours, theirs)
+    )
 
 
 class _DrainCluster:
@@ -151,7 +153,7 @@ class _DrainCluster:
         await self._none_left()
         used = {key: after[key] - before[key] for key in ("sent", "cpu")}
         memory_use = {key: after[key] for key in ("memory", "peak")}
-        return {"empty": empty, "slowest": slowest, "told": reported, **used, **memory_use}
+        return {"empty": empty, "slowest": slowest, "reported": reported, **used, **memory_use}
 
     async def drain_by_kubectl(self, nodes: int) -> Numbers:
         """Let kubectl drain nodes."""
@@ -219,7 +221,7 @@ def _names(nodes: int) -> list[str]:
 
 
 def _pod(node: str, number: int) -> RawObject:
-    position = Random(node).sample(range(_PODS), _PODS)[number]  # how long a pod takes is not told by its name
+    position = Random(node).sample(range(_PODS), _PODS)[number]  # how long a pod takes does not depend on its name
     stop = _SHORTEST + (_LONGEST - _SHORTEST) * position / (_PODS - 1)
     return {
         "metadata": {
@@ -256,7 +258,7 @@ def _rows(
         rows.append((f"{_count(nodes)}, until empty", RATIO.show(ratio), _note(ours[nodes], alone[nodes]), "", ""))
         calls = figures["sent"] / (nodes * _PODS)
         each_pod = MILLISECONDS.show(figures["cpu"] / (nodes * _PODS))
-        note = f"{each_pod} of the processor a pod"
+        note = f"{each_pod} of CPU time per pod"
         rows.append(comparison.row(f"{_count(nodes)}, API calls per pod", [calls], COUNT, target=3, note=note))
     memory = ours[scale.some][0]
     note = (
@@ -268,8 +270,8 @@ def _rows(
 
 
 def _note(ours: Sequence[Numbers], alone: Sequence[Numbers]) -> str:
-    slowest, reported = _seconds(ours, "slowest"), _seconds(ours, "told")
-    return f"{_seconds(ours)}, the slowest pod {slowest}, the pods alone {_seconds(alone)}, told {reported}"
+    slowest, reported = _seconds(ours, "slowest"), _seconds(ours, "reported")
+    return f"{_seconds(ours)}, the slowest pod {slowest}, evictions alone {_seconds(alone)}, reported {reported}"
 
 
 def _seconds(results: Sequence[Numbers], key: str = "empty") -> str:
@@ -281,13 +283,14 @@ def _count(nodes: int) -> str:
 
 
 _TEXT = f"""
-A real etcd and kube-apiserver over TLS; kubelets are the sandbox's. Each node has {_PODS} bare pods that take
-{_SHORTEST:g} to {_LONGEST:g} s to end, in an order that their names do not tell. Figures are multiples of what the
-slowest pod took in the same drain, from the moment it was seen to end until it was gone: 1x is the best that any drain
-can do. Of one node and of ten they are medians of {FULL.rounds} drains, since they depend on where within a second a
-drain begins. "The pods alone" is the time from the first of nothing but evictions, sent 32 at a time, until the last
-pod is gone, and so what the server needs. The operator is a process of its own, with the environment of its Deployment;
-its time runs from before the first NodeMaintenance is created until the last pod is gone, and "told" until all of them
-say Succeeded. API calls are all that it sends, watches, leases, events and status included. kubectl drains one node
-after the other; its figure is a multiple of the slowest pod of one node.
+A real etcd and kube-apiserver over TLS; the kubelets are those of the sandbox. Each node has {_PODS} bare pods that
+take {_SHORTEST:g} to {_LONGEST:g} s to terminate, in an order that is unrelated to their names. Figures are multiples
+of the time of the slowest pod in the same drain, from when it was first seen terminating until it was deleted: 1x is
+the best possible drain. For one node and for ten they are medians of {FULL.rounds} drains, since they depend on where
+within a second a drain begins. "Evictions alone" is the time from the first eviction until the last pod is deleted if
+nothing but evictions is sent, 32 at a time: what the server needs. The operator is a separate process with the
+environment of its Deployment. Its time runs from before the first NodeMaintenance is created until the last pod is
+deleted; "reported" runs until all NodeMaintenances are Succeeded. API calls are all that the operator sends, including
+watches, leases, events and status. kubectl drains one node after the other; its figure is a multiple of the time of the
+slowest pod of one node.
 """

@@ -1,4 +1,4 @@
-"""Part nine: failover on a real kube-apiserver: how soon a node is empty after the leader was killed or told to end.
+"""Part nine: failover on a real kube-apiserver: how soon a node is empty after the leader got SIGKILL or SIGTERM.
 
 Two replicas run as processes (`haulout run`), without any configuration. In each round the leader gets a signal at a
 random instant between two renewals of its lease, and at the same moment a cloud announces that a node is taken back in
@@ -70,7 +70,7 @@ def run(scale: Scale, log: Log) -> list[Section]:
         renew=f"{timing.renew_deadline.total_seconds():g}",
         retry=f"{timing.retry_period.total_seconds():g}",
     )
-    return [Section("Failover", text, ("What", "Worst", "Besides", "Target", ""), rows)]
+    return [Section("Failover", text, ("Measurement", "Worst", "Details", "Target", ""), rows)]
 
 
 def _row(comparison: TargetComparison, label: str, figures: Sequence[float], target: float) -> tuple[str, ...]:
@@ -145,8 +145,8 @@ async def _wait_until_empty(client: Client, node: str) -> None:
 
 
 _TEXT = """
-A real etcd and kube-apiserver over TLS, and two replicas as processes, all on the cores of one machine; leases of
-{lease} s, renewed every {retry} s, with a renew deadline of {renew} s. The leader gets the signal at a random instant
-between two renewals. At that moment a notice of 30 seconds is written. The time ends when the node has no pod left.
-Rounds: {rounds} of each signal, in turn; then another standby is started. The worst of all rounds counts.
+A real etcd and kube-apiserver over TLS, and two replicas as processes, all on the cores of one machine. Leases last
+{lease} s, are renewed every {retry} s, and have a renew deadline of {renew} s. The leader gets the signal at a random
+instant between two renewals. At the same time a notice of 30 seconds is created. The time ends when the node has no
+pod. Rounds: {rounds} of each signal, in turn; after each, another standby is started. The worst of all rounds counts.
 """

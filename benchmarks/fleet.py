@@ -36,7 +36,7 @@ class Fleet:
 
 
 def fleet(pods: int, nodes: int | None = None) -> Fleet:
-    """Return a cluster of so many pods and nodes; a node for each thirty pods unless told otherwise."""
+    """Return a cluster of so many pods and nodes; by default a node for each thirty pods."""
     nodes = nodes or max(pods // PODS_PER_NODE, 1)
     return Fleet(pods=list(_pods(pods, nodes)), nodes=list(_nodes(nodes)))
 

@@ -83,7 +83,7 @@ def run(scale: Scale, log: Log) -> list[Section]:
         control_plane(log, separate_cores=False) as (workload, _),
     ):
         rows = uvloop.run(_measured(scale, TargetComparison(is_fair=scale is FULL), management, workload, log))
-    return [Section("A hub", _TEXT, ("What", "Figure", "Besides", "Target", ""), rows)]
+    return [Section("Hub", _TEXT, ("Measurement", "Result", "Details", "Target", ""), rows)]
 
 
 async def _measured(
@@ -114,18 +114,20 @@ async def _measured(
     clusters = f"{scale.clusters:,} clusters of {scale.nodes} nodes"
     slowest = quantiles(latencies, n=20)[-1] if len(latencies) > 1 else latencies[0]
     return [
-        comparison.row(f"{clusters}, all reached and hooks set after a start", [took], SECONDS, target=None, note=""),
+        comparison.row(
+            f"{clusters}, from start until all are connected and have hooks", [took], SECONDS, target=None, note=""
+        ),
         comparison.row(f"{clusters}, memory", [memory_use], MEGABYTES, target=None, note=""),
-        comparison.row(f"{clusters}, of a core while nothing happens", [idle], SHARE, target=None, note=""),
+        comparison.row(f"{clusters}, CPU usage of one core when idle", [idle], SHARE, target=None, note=""),
         comparison.row(
             "from a request on a Machine to the label on its node",
             latencies,
             MILLISECONDS,
             target=None,
-            note=f"of twenty the slowest {MILLISECONDS.show(slowest)}",
+            note=f"slowest of 20: {MILLISECONDS.show(slowest)}",
         ),
         comparison.row(
-            "the same, while another cluster never answers",
+            "the same, while another cluster does not respond",
             latencies_with_silent_cluster,
             MILLISECONDS,
             target=None,
@@ -177,7 +179,7 @@ async def _idle_cpu_share(pid: int, seconds: int) -> float:
 
 
 def _cpu_seconds(pid: int) -> float:
-    """Return the seconds of the processor that a process has used."""
+    """Return the CPU seconds that a process has used."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
@@ -294,8 +296,8 @@ def _spec(cluster: str) -> RawObject:
 
 
 _TEXT = f"""
-Two real control planes, the one with Machines and Secrets, the other behind all kubeconfigs, and the hub in a process
-of its own, all on the same cores. A request is the label `{MAINTENANCE}` on a Machine; the
-time runs from before it is written until the label is seen on the Machine's node in the other cluster, by asking every
-{_POLL_INTERVAL.microseconds // 1000} ms. A cluster that never answers takes connections and says nothing.
+Two real control planes, one with Machines and Secrets, the other behind all kubeconfigs, and the hub in a separate
+process, all on the same cores. A request is the label `{MAINTENANCE}` on a Machine. The
+time runs from before it is written until the Machine's node in the other cluster has the label, polled every
+{_POLL_INTERVAL.microseconds // 1000} ms. A cluster that does not respond accepts connections and sends nothing.
 """

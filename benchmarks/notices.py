@@ -76,7 +76,7 @@ def run(scale: Scale, log: Log) -> list[Section]:
             rows += uvloop.run(_measured(scale, kubeconfig, make, log))
     with control_plane(log, separate_cores=False) as (kubeconfig, _):
         rows += uvloop.run(_all_due(scale, kubeconfig, log))
-    return [Section("Notices", _TEXT, ("What", "Figure", "Besides", "Target", ""), rows)]
+    return [Section("Notices", _TEXT, ("Measurement", "Result", "Details", "Target", ""), rows)]
 
 
 # Sources
@@ -270,7 +270,7 @@ def _rows(
     name: str, scale: Scale, stopwatch: Stopwatch, grown: float, latencies: Sequence[float]
 ) -> list[tuple[str, ...]]:
     comparison = TargetComparison(is_fair=scale is FULL)
-    processor = f"{stopwatch.cpu / scale.messages * 1e3:.2f} ms of the processor each"
+    note = f"{stopwatch.cpu / scale.messages * 1e3:.2f} ms of CPU time each"
     size = f"{name}, {scale.machines:,} nodes"
     return [
         comparison.row(
@@ -278,11 +278,11 @@ def _rows(
             [scale.messages / stopwatch.wall],
             RATE,
             target=_RATE,
-            note=processor,
+            note=note,
         ),
-        comparison.row(f"{size}: memory that takes", [grown], MEGABYTES, target=_GROWTH, note=""),
+        comparison.row(f"{size}: additional memory", [grown], MEGABYTES, target=_GROWTH, note=""),
         comparison.row(
-            f"{size}: from a message to its notice, 99th percentile",
+            f"{size}: from message to notice, 99th percentile",
             [quantiles(latencies, n=100)[98]],
             MILLISECONDS,
             target=_SLOWEST_SECONDS,
@@ -332,8 +332,8 @@ async def _all_due(scale: Scale, kubeconfig: str, log: Log) -> Sequence[tuple[st
         for task in tasks:
             task.cancel()
     comparison = TargetComparison(is_fair=scale is FULL)
-    requests = f"{(after['sent'] - before['sent']) / len(names):.1f} requests a node"
-    note = f"all notices say so after {SECONDS.show(all_due)}; {requests}; peak {MEGABYTES.show(after['peak'])}"
+    requests = f"{(after['sent'] - before['sent']) / len(names):.1f} requests per node"
+    note = f"all notices are Due after {SECONDS.show(all_due)}; {requests}; peak {MEGABYTES.show(after['peak'])}"
     label = f"{scale.machines:,} notices due at once: all nodes cordoned"
     return [comparison.row(label, [all_cordoned], SECONDS, target=_CORDONED_WITHIN_SECONDS, note=note)]
 
@@ -385,9 +385,9 @@ async def _run_informer(cache: Informer[Any]) -> None:
 
 
 _TEXT = """
-A real etcd and kube-apiserver over TLS; all share the machine's cores. A source shares its process with the model of
-its cloud and with watches of all nodes and notices; each maintenance is announced once and then moved again and
-again. Then messages come one at a time; each is measured from when the cloud hands it over until the watch shows its
-notice. The operator, which sees to notices that are due at once, is a process of its own with nothing configured:
-nodes have no pods, and are drained as soon as they are cordoned.
+A real etcd and kube-apiserver over TLS; all processes share the machine's cores. An event source shares its process
+with the simulation of its cloud and with watches of all nodes and notices. Each maintenance is announced once and then
+rescheduled again and again. Then messages arrive one at a time; the latency of each runs from when the cloud delivers
+it until the watch shows its notice. The operator, which reconciles notices that are due at once, is a separate process
+without configuration. Nodes have no pods, so they are drained as soon as they are cordoned.
 """

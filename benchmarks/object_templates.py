@@ -207,7 +207,7 @@ def node() -> Json:
             ],
             "sizeBytes": 250_000_000 - number * 1_000_003,
         }
-        for number in range(50)  # what a kubelet reports at most, unless told otherwise
+        for number in range(50)  # what a kubelet reports at most by default
     ]
     capacity = {
         "cpu": "32",

@@ -23,7 +23,7 @@ class OperatorHandle:
         self._process = process
 
     async def numbers(self) -> Numbers:
-        """Return how many requests it has sent, the seconds of the processor it has used, its memory and its peak."""
+        """Return how many requests it has sent, the CPU seconds it has used, its memory and its peak."""
         if self._process.stdin is None or self._process.stdout is None:
             raise RuntimeError("the operator was started without a way to ask it")
         self._process.stdin.write(b"\n")

@@ -1,4 +1,4 @@
-"""Part four: profiles on a real kube-apiserver: how soon a label is answered, and what it costs to wait for one.
+"""Part four: profiles on a real kube-apiserver: how soon a label is processed, and what it costs to wait for one.
 
 Of kubelets there is what they cost an operator: each node's report of its state, as often as kubelets make one when
 nothing happens.
@@ -66,8 +66,8 @@ class Target:
     """What is wanted of a cluster of a size, and how the SAP maintenance-controller did there."""
 
     nodes: int
-    seconds: float | None = None  # until the last of all nodes is answered
-    idle: float | None = None  # seconds of the processor a minute
+    seconds: float | None = None  # until the last of all nodes is processed
+    idle: float | None = None  # CPU seconds per minute
     memory: float | None = None
     median: float | None = 0.008
     slowest: float | None = 0.020
@@ -112,7 +112,7 @@ def run(scale: Scale, log: Log) -> list[Section]:
     for target in scale.goals:
         with control_plane(log, separate_cores=False) as (kubeconfig, _):
             rows += uvloop.run(_measured(scale, target, kubeconfig, log))
-    return [Section("Profiles", _TEXT, ("What", "Figure", "Besides", "Target", ""), rows)]
+    return [Section("Profiles", _TEXT, ("Measurement", "Result", "Details", "Target", ""), rows)]
 
 
 async def _measured(scale: Scale, target: Target, kubeconfig: str, log: Log) -> list[tuple[str, ...]]:
@@ -213,7 +213,7 @@ class _ProfileCluster:
         return {**used, "memory": after["memory"]}
 
     async def change_one_by_one(self, changes: int) -> list[float]:
-        """Label one node after the other, and take the label off again; tell how long each took to be answered."""
+        """Label one node after the other, and take the label off again; tell how long each took to be processed."""
         latencies = []
         for name, number in zip(cycle(self._names), range(changes), strict=False):
             is_requested = number < len(self._names) or (number // len(self._names)) % 2 == 0
@@ -225,7 +225,7 @@ class _ProfileCluster:
         return latencies
 
     async def change_all(self) -> dict[str, float]:
-        """Label all nodes at once; tell how long the labelling took, and how long it took until all were answered."""
+        """Label all nodes at once; tell how long the labelling took, and how long it took until all were processed."""
         began = self._clock.monotonic()
         await for_each(self._names, lambda name: self._label(name, _REQUEST_LABEL, is_there=True), at_once=IN_FLIGHT)
         labelled = self._clock.monotonic() - began
@@ -314,36 +314,36 @@ def _rows(
         return "; ".join(filter(None, (go_controller_figure and f"the Go controller {go_controller_figure}", more)))
 
     labelled = SECONDS.show(median(round_result["labelled"] for round_result in all_at_once))
-    as_many = f"labelled after {labelled}; as many writes alone {SECONDS.show(median(baseline.all))}"
+    as_many = f"labelled after {labelled}; the same writes without an operator {SECONDS.show(median(baseline.all))}"
     peak = f"peak {MEGABYTES.show(after['peak'])}"
     return [
         comparison.row(
-            f"{target}: one label answered, median",
+            f"{target}: one label processed, median",
             [median(latencies)],
             MILLISECONDS,
             target=target.median,
-            note=note("median", f"two writes alone {MILLISECONDS.show(median(baseline.pairs))}"),
+            note=note("median", f"two writes without an operator {MILLISECONDS.show(median(baseline.pairs))}"),
         ),
         comparison.row(
-            f"{target}: one label answered, 99th percentile",
+            f"{target}: one label processed, 99th percentile",
             [_slowest(latencies)],
             MILLISECONDS,
             target=target.slowest,
-            note=note("slowest", f"two writes alone {MILLISECONDS.show(_slowest(baseline.pairs))}"),
+            note=note("slowest", f"two writes without an operator {MILLISECONDS.show(_slowest(baseline.pairs))}"),
         ),
         comparison.row(
-            f"{target}: all labelled at once, the last answered",
+            f"{target}: all nodes at once, until the last is processed",
             [round_result["answered"] for round_result in all_at_once],
             SECONDS,
             target=target.seconds,
             note=note("all", as_many),
         ),
         comparison.row(
-            f"{target}: processor time a minute while nothing happens",
+            f"{target}: CPU time per minute when idle",
             [idle["cpu"]],
             CPU,
             target=target.idle,
-            note=note("idle", f"{idle['sent']:.0f} requests a minute"),
+            note=note("idle", f"{idle['sent']:.0f} requests per minute"),
         ),
         comparison.row(
             f"{target}: memory", [idle["memory"]], MEGABYTES, target=target.memory, note=note("memory", peak)
@@ -356,16 +356,15 @@ def _slowest(took: Sequence[float]) -> float:
 
 
 _TEXT = f"""
-A real etcd and kube-apiserver over TLS; all share the machine's cores. Targets are for nodes of four kilobytes; those
-with images have fourteen, which makes each write of one dearer for the server, whoever writes. Which nodes the
-targets mean, and on which the Go controller was measured, is not known: the small ones are our choice. Labels are set
-by strategic patches, as the operator writes. One profile with `hasLabel`, `maxMaintenance` and `timeWindow`,
-`requeue` of 30 s; every node reports its state each {_REPORTS_EVERY_SECONDS} s. The time of one label runs from
-before it is set until a watch shows the answer, the label with the state; nodes one after the other. All at once:
-{IN_FLIGHT} labels at a time, until the watch shows the last answer. A label and its answer are two writes: how long
-these take while no operator runs, each seen by the watch before the next, and for all nodes at once, is what the
-server and the machine need in the same run, whoever answers. The operator is a process of its own, with the
-environment of its Deployment; NodeMaintenances and notices are installed, and the history of nodes, which the Go
-controller does not have, is not. Requests that keep its own leases do not count. What the Go controller did was
-measured on two cores, too, but in another run.
+A real etcd and kube-apiserver over TLS; all processes share the machine's cores. Targets are for nodes of 4 KB. Nodes
+with images have 14 KB, which makes each write more expensive for the server. It is not known which nodes the targets
+assume, or with which the Go controller was measured; the small ones are our choice. Labels are set with strategic merge
+patches, as the operator writes them. One profile has `hasLabel`, `maxMaintenance` and `timeWindow`, with `requeue` of
+30 s. Every node updates its status every {_REPORTS_EVERY_SECONDS} s. The time of one label runs from before it is set
+until a watch shows the label with the new state; nodes one after the other. "All nodes at once" sets {IN_FLIGHT} labels
+at a time, and ends when the watch shows the last new state. A label and its new state are two writes. "Without an
+operator" is the time of these writes alone in the same run: each shown by the watch before the next, and for all nodes
+at once. The operator is a separate process with the environment of its Deployment. NodeMaintenances and notices are
+installed; the history of nodes, which the Go controller does not have, is not. Requests for the operator's own leases
+do not count. The Go controller was measured in another run, on two cores as well.
 """

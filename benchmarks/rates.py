@@ -17,5 +17,5 @@ def rates(results: Sequence[Numbers], task: str) -> list[float]:
 
 
 def costs(results: Sequence[Numbers], task: str) -> list[float]:
-    """Return the seconds of the processor that each one took, for each round."""
+    """Return the CPU seconds that each one took, for each round."""
     return [float(numbers[f"{task}_cpu"] / numbers[f"{task}_count"]) for numbers in results]

@@ -106,7 +106,7 @@ def _comparison(scale: Scale, results: dict[str, list[Numbers]]) -> Section:
     rows = [
         comparison_row("objects loaded", {name: rates(numbers, "load") for name, numbers in results.items()}, RATE),
         comparison_row(
-            "processor time per object loaded",
+            "CPU time per object loaded",
             {name: costs(numbers, "load") for name, numbers in results.items()},
             MICROSECONDS,
         ),
@@ -114,7 +114,7 @@ def _comparison(scale: Scale, results: dict[str, list[Numbers]]) -> Section:
         comparison_row("write until own watch shows it, 99th percentile", slowest, MILLISECONDS),
         comparison_row("evictions", {name: rates(numbers, "evict") for name, numbers in results.items()}, RATE),
         comparison_row(
-            "processor time per eviction",
+            "CPU time per eviction",
             {name: costs(numbers, "evict") for name, numbers in results.items()},
             MICROSECONDS,
         ),
@@ -127,19 +127,19 @@ def _comparison(scale: Scale, results: dict[str, list[Numbers]]) -> Section:
         in_flight=IN_FLIGHT,
         rounds=scale.rounds,
     )
-    return Section("On a real API server", text, ("What", *OPENERS), rows)
+    return Section("On a real API server", text, ("Measurement", *OPENERS), rows)
 
 
 _TEXT = """
-A real etcd and kube-apiserver over TLS, on the cores that the client does not have. Loaded are {pods:,} pods and
-{nodes:,} nodes; ours streams them, the others get pages, which an API server compresses. Writes are patches of nodes,
-one after the other, while all nodes are watched: the time runs from before the patch until the watch has shown the
-resource version that it was answered with ({writes} writes by each client). In each round {evictions} pods are evicted,
-{in_flight} at a time. Clients in turn, each time in a fresh process; rounds: {rounds}. The server does most of the work
-here, so rates say as much about it as about the client, whose own part is the processor time. A stream that is slower
-than its reader wakes it for every single object, which takes more processor time than reading many at once: where the
-client's core is busy with other things, our time per object loaded is about half of what it is on a quiet machine. In
-brackets, each figure as a part or multiple of ours.
+A real etcd and kube-apiserver over TLS run on the cores that the client does not use. The clients load {pods:,} pods
+and {nodes:,} nodes: Haulout with a streaming list, the others in pages, which an API server compresses. Writes are
+patches of nodes, one after the other, while all nodes are watched. The time runs from before the patch until the watch
+shows the resourceVersion of the response ({writes} writes by each client). In each round {evictions} pods are evicted,
+{in_flight} at a time. The clients take turns, each time in a new process; rounds: {rounds}. The server does most of the
+work, so rates depend on it as much as on the client. CPU time is that of the client alone. If the stream is slower than
+its reader, the reader wakes up for every object, which takes more CPU time than reading many at once. If the client's
+core is busy with other work, Haulout's CPU time per object is about half of that on a quiet machine. Each figure in
+brackets is relative to Haulout's.
 """
 
 

@@ -86,10 +86,10 @@ def document(sections: Iterable[Section], *, at: datetime, machine: str, others:
 
     `machine` is what they were measured on and with, `others` the part of it that other processes took meanwhile.
     """
-    others_text = f"Other processes took {others:.0%} of the machine meanwhile{_caution(others)}."
+    others_text = f"Other processes used {others:.0%} of the CPU meanwhile{_caution(others)}."
     measured_text = f"Measured on {at:%Y-%m-%d %H:%M} UTC. {others_text}"
     parts = _sections(before) | {section.title: _section(section, measured_text) for section in sections}
-    introduction = "Written by `make bench`; each part says when it was measured, and the next run replaces it."
+    introduction = "`make bench` writes this file. Each section shows when it was measured."
     return "\n\n".join(["# Benchmarks", introduction, _paragraph(machine), *parts.values()]) + "\n"
 
 
@@ -100,7 +100,7 @@ def _sections(report: str) -> dict[str, str]:
 
 
 def _caution(others: float) -> str:
-    return "" if others < _QUIET else ": **rates are lower than on a quiet one**, and processor times say more"
+    return "" if others < _QUIET else ": **rates are lower than on a quiet one**, so CPU times say more"
 
 
 def _section(section: Section, measured: str) -> str:

@@ -25,7 +25,7 @@ class Stopwatch:
 
 
 class OtherProcesses:
-    """Knows how much of the machine's processor time went to others, since it was made."""
+    """Knows how much of the CPU time of the machine went to others, since it was made."""
 
     def __init__(self) -> None:
         self._started = time.perf_counter(), _busy_seconds(), _own_seconds()

@@ -86,7 +86,11 @@ def run(scale: Scale, log: Log) -> list[Section]:
         with _running_server() as kubeconfig:
             requests.append(measure("request", kubeconfig=kubeconfig, contender=OURS, gets=scale.gets))
     figures = _Figures(days, starts, idles, requests)
-    return [Section("Sandbox", _text(scale), ("What", "Median", "Besides", "Target", ""), list(_rows(scale, figures)))]
+    return [
+        Section(
+            "Sandbox", _text(scale), ("Measurement", "Median", "Details", "Target", ""), list(_rows(scale, figures))
+        )
+    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +111,7 @@ def _rows(scale: Scale, of: _Figures) -> Iterator[tuple[str, ...]]:
     label = f"start of {scale.start.nodes:,} nodes and {scale.start.pods:,} pods"
     yield comparison.row(label, _cpu(of.starts), SECONDS, target=START_SECONDS, note=_note(of.starts))
     shares = [numbers["cpu"] / numbers["wall"] for numbers in of.idles]
-    note = f"of a core, during {scale.idle_seconds:g} s"
+    note = f"of one core, over {scale.idle_seconds:g} s"
     yield comparison.row(f"{scale.idle_nodes} idle nodes", shares, SHARE, target=IDLE_SHARE, note=note)
     each = MICROSECONDS.show(median(costs(of.requests, "get_together")))
     note = f"one at a time {RATE.show(median(rates(of.requests, 'get')))}; the client takes {each} each"
@@ -141,15 +145,15 @@ def _text(scale: Scale) -> str:
 
 
 _TEXT = """
-The cluster in one process, on one core: API server, scheduler, kubelets, node lifecycle and all controllers. Seconds
-are those of the processor. The first two are on virtual time, in-process without latency, with leases renewed every
-{heartbeat:g} minutes and no events; each round does the same, byte for byte, so what one takes longer than another is
-the machine's. The first has {day.deployments} deployments of {day.replicas} pods with a disruption budget each, of
-which one after the other is restarted as `kubectl rollout restart` does it, {pace} pods an hour, and a daemon set.
-The second begins with nodes that are registered and ready, and ends when all pods of {start.deployments} deployments
-of {start.replicas} and of a daemon set are, which were created meanwhile. Idle nodes stand by on real time with the
-usual heartbeats. HTTP is the sandbox's front: our client reads a small object over TLS with connections that stay,
-from another process on another core. Rounds: {rounds}.
+The cluster runs in one process on one core: API server, scheduler, kubelets, node lifecycle and all controllers.
+Seconds are CPU time. The first two rows use virtual time, in-process without latency, with leases renewed every
+{heartbeat:g} minutes and no events. Each round does exactly the same, so differences between rounds come from the
+machine. The first row has {day.deployments} Deployments of {day.replicas} pods with a PodDisruptionBudget each, and a
+DaemonSet. The Deployments are restarted one after the other as by `kubectl rollout restart`, {pace} pods per hour. The
+second row begins with registered, ready nodes, and ends when all pods of {start.deployments} Deployments of
+{start.replicas} and of a DaemonSet, created meanwhile, are ready. Idle nodes run in real time with the usual
+heartbeats. HTTP requests go to the sandbox's server: Haulout's client reads a small object over TLS with persistent
+connections, from another process on another core. Rounds: {rounds}.
 """
 
 

@@ -114,7 +114,7 @@ def _targets(scale: Scale, of: _Figures) -> Section:
         rounds=scale.rounds,
         deluge=RATE.show(rate(of.deluge, "deluge")),
     )
-    return Section("Targets", text, ("What", "Median", "Besides", "Target", ""), list(_target_rows(scale, of)))
+    return Section("Targets", text, ("Measurement", "Median", "Details", "Target", ""), list(_target_rows(scale, of)))
 
 
 def _target_rows(scale: Scale, of: _Figures) -> Iterator[tuple[str, ...]]:
@@ -144,48 +144,51 @@ def _comparison(scale: Scale, results: Mapping[str, list[Numbers]]) -> Section:
     memory = {name: [each["memory"] / each["objects"] for each in numbers] for name, numbers in results.items()}
     rows = [
         comparison_row("pods loaded", speed("load"), RATE),
-        comparison_row("processor time per pod loaded", cost("load"), MICROSECONDS),
+        comparison_row("CPU time per pod loaded", cost("load"), MICROSECONDS),
         comparison_row("memory per pod kept", memory, KILOBYTES),
         comparison_row("watch events", speed("follow"), RATE),
-        comparison_row("processor time per event", cost("follow"), MICROSECONDS),
+        comparison_row("CPU time per event", cost("follow"), MICROSECONDS),
         comparison_row("small requests, one at a time", speed("get"), RATE),
         comparison_row(f"small requests, {IN_FLIGHT} in flight", speed("get_together"), RATE),
-        comparison_row(f"processor time per request, {IN_FLIGHT} in flight", cost("get_together"), MICROSECONDS),
+        comparison_row(f"CPU time per request, {IN_FLIGHT} in flight", cost("get_together"), MICROSECONDS),
     ]
     loads = "; ".join(
         f"{name} {load.pods:,} pods, {load.events:,} events, {load.gets:,} requests"
         for name, load in scale.loads.items()
     )
-    return Section("Beside other clients", _COMPARISON_TEXT.format(loads=loads), ("What", *OPENERS), rows)
+    return Section(
+        "Comparison with other clients", _COMPARISON_TEXT.format(loads=loads), ("Measurement", *OPENERS), rows
+    )
 
 
 _TARGETS_TEXT = """
-Ours alone, with {pods:,} pods ({pod_size:.1f} KB of JSON each, with managedFields) and {nodes:,} nodes
-({node_size:.1f} KB) from a local server that sends prepared bytes over plain HTTP, uncompressed, each object in an HTTP
-chunk of its own, as an API server does. The client has one core to itself, the server the others. Nodes and pods load
-side by side, pods into rows with an index by node; then {events:,} changes come in at the full cache, with a handler.
-Each round is a fresh process; rounds: {rounds} (memory: 1). Memory is resident memory after the load less that before
-it, garbage collected both times; a service has 25 replicas, whose rows share labels and owner. A reader that throws
-everything away gets {deluge} from this server, so the server is not what limits. Without TLS and with a stream that is
-always full, this is the least that an object can cost: see the last table for a server that is slower than its client.
+This measures only Haulout's client, with {pods:,} pods ({pod_size:.1f} KB of JSON each, with managedFields) and
+{nodes:,} nodes ({node_size:.1f} KB). A local server sends prepared bytes over plain HTTP, uncompressed, each object in
+its own HTTP chunk, as an API server does. The client has one core to itself, the server has the others. Nodes and pods
+are loaded in parallel, pods into rows with an index by node. Then {events:,} changes arrive at the full cache, which
+has a handler. Each round is a new process; rounds: {rounds} (memory: 1). Memory is the resident memory after the load
+minus that before it, both after a garbage collection. A service has 25 replicas, whose rows share labels and owner. A
+reader that discards everything gets {deluge} from this server, so the server is not the bottleneck. There is no TLS,
+and the stream is always full, so this is the lower limit of the cost of an object. The section "On a real API server"
+has a server that is slower than its client.
 """
 
 _COMPARISON_TEXT = """
-The same server, clients on the same core, each in a fresh process (small requests in another), in turn; all on uvloop,
-with the settings that they come with, also of the garbage collector. Ours loads by a streaming list into a cache of
-rows with an index by node; the others have no cache, and list by pages of 500 into a dict of their objects. In
-brackets, each figure as a part or multiple of ours. Each round: {loads}.
+All clients use the same server and the same core, in turn, each in a new process (another one for small requests). All
+run on uvloop with their default settings, also of the garbage collector. Haulout loads with a streaming list into a
+cache of rows with an index by node. The others have no cache; they list in pages of 500 into a dict of their objects.
+Each figure in brackets is relative to Haulout's. Each round: {loads}.
 """
 
 
 def _seconds(results: list[Numbers], task: str) -> str:
     wall = median(numbers[f"{task}_wall"] for numbers in results)
     cpu = median(numbers[f"{task}_cpu"] for numbers in results)
-    return f"{wall:.1f} s, of the processor {cpu:.1f} s"
+    return f"{wall:.1f} s, CPU time {cpu:.1f} s"
 
 
 def _per_item(results: list[Numbers], task: str) -> str:
-    return f"{MICROSECONDS.show(median(costs(results, task)))} of the processor each"
+    return f"{MICROSECONDS.show(median(costs(results, task)))} of CPU time each"
 
 
 def _mean_size(objects: list[bytes]) -> float:

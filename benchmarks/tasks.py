@@ -1,6 +1,6 @@
 """What is measured, one coroutine each; `worker` runs each in a fresh process that has one core to itself.
 
-A task returns plain numbers by name: how many objects, how long on the wall and on the processor, how many bytes. The
+A task returns plain numbers by name: how many objects, how much wall time and CPU time, how many bytes. The
 callers combine them.
 """
 

@@ -185,7 +185,7 @@ async def test_annotation_of_a_withdrawn_slot_is_removed(a_cluster: PlanFactory)
     async with with_nodemaintenance_crd(a_cluster()).with_nodes(1).running() as cluster:
         await remove_foreign_slots(cluster)
         await cluster.patch("nodes", "n1", metadata={"annotations": {SLOT_WITHDRAWN_ANNOTATION: "now"}})
-        assert await problems(cluster) == [("node n1", f"annotation {SLOT_WITHDRAWN_ANNOTATION} was left behind")]
+        assert await problems(cluster) == [("node n1", f"annotation {SLOT_WITHDRAWN_ANNOTATION} is a leftover")]
         await repair(cluster)
         assert await problems(cluster) == []
 

@@ -51,7 +51,7 @@ def test_user_logs_in_holds_a_node_and_logs_out(pages: Pages, operator: tuple[st
     page.get_by_role("button", name=re.compile("Hold the node|Hold")).first.click()
     page.get_by_role("dialog").get_by_label("Reason").fill("a migration")
     page.get_by_role("dialog").locator("button[type=submit]").click()
-    expect(page.get_by_role("dialog")).to_contain_text("general-01 is held: no new maintenance begins on it.")
+    expect(page.get_by_role("dialog")).to_contain_text("general-01 is held: no new maintenance starts on it.")
     page.get_by_role("dialog").get_by_role("button", name="Close").click()
     page.get_by_role("button", name="Log out").click()
     expect(page.get_by_role("dialog", name="Log in")).to_be_visible()

@@ -155,7 +155,7 @@ async def test_api_server_authorizes_reads_and_actions_and_audits_the_user(
         assert (await dashboard.request("/actions", sam, start))[0] == 403
         status, refused = await dashboard.request("/actions", viewer, start)
         assert status == 403
-        assert "haulout:viewer may not do this" in refused["error"]
+        assert "haulout:viewer is not allowed to do this" in refused["error"]
 
         assert (await dashboard.request("/actions", olga, start))[0] == 200
         made = json.loads(cluster.kubectl("get", "nodemaintenance", "n1", "-o", "json", "--show-managed-fields").stdout)

@@ -114,7 +114,7 @@ async def test_standby_acquires_both_leases_and_drains(plane: ControlPlane, numb
             replicas.running.append(former)
             await eventually(
                 CLOCK,
-                lambda: former.has_seen_leader(LEADER_LEASE),
+                lambda: former.has_observed_leader(LEADER_LEASE),
                 within=TIMEOUT,
                 recent_events=replicas.recent_log_lines,
             )

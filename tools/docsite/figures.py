@@ -18,9 +18,9 @@ _TABLE_BLOCK = re.compile(r"(<!-- figures: [^\n]*-->\n).*?(<!-- end -->)", re.DO
 _NODES = ("1,000", "5,000")
 _OF_NODES = {
     "memory": "memory",
-    "processor a minute, while nothing happens": "processor time a minute while nothing happens",
-    "from a label to the answer, median": "one label answered, median",
-    "all labelled at once, the last answered": "all labelled at once, the last answered",
+    "CPU time per minute when idle": "CPU time per minute when idle",
+    "one label processed, median": "one label processed, median",
+    "all nodes labelled at once, until the last is processed": "all nodes at once, until the last is processed",
 }
 _PODS = ("memory per pod, streaming list",)
 _DRAINS = (

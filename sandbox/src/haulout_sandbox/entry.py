@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from haulout.errors import UsageError
-from haulout_sandbox.event_loops.paced_loop import PacedLoop
+from haulout_sandbox.event_loops.accelerated_loop import AcceleratedLoop
 from haulout_sandbox.kubeconfig import default_path as default_kubeconfig
 from haulout_sandbox.running_sandbox import SandboxPlan
 from haulout_sandbox.scenarios.expansion import resize
@@ -24,7 +24,7 @@ limits: Mapping[str, int] = {
 
 def event_loop() -> asyncio.AbstractEventLoop:
     """Return the event loop of a sandbox, which controls the speed of its time."""
-    return PacedLoop()
+    return AcceleratedLoop()
 
 
 def read_plan(  # noqa: PLR0913 - one for each thing that a person may say

@@ -42,8 +42,8 @@ _FORWARDED_HEADERS = ("impersonate-", "user-agent")  # the headers that the API 
 class HttpTimeouts:
     """HTTP timeouts of a sandbox that listens on the network, in seconds of the event loop.
 
-    Clients measure time on the machine's clock, while the event loop may run faster (`event_loops.paced_loop`): `speed`
-    seconds pass on the loop for each second of the machine.
+    Clients measure time on the machine's clock, while the event loop may run faster
+    (`event_loops.accelerated_loop`): `speed` seconds pass on the loop for each second of the machine.
     """
 
     speed: float = 1.0

@@ -29,7 +29,7 @@ from haulout_sandbox.apiserver import ApiServer
 from haulout_sandbox.apiserver.admission.webhook_client import HttpsWebhookClient
 from haulout_sandbox.clouds import server as clouds_front
 from haulout_sandbox.cluster import ADMIN, Cluster
-from haulout_sandbox.event_loops.paced_loop import PacedLoop
+from haulout_sandbox.event_loops.accelerated_loop import AcceleratedLoop
 from haulout_sandbox.event_loops.virtual_time import VirtualClock
 from haulout_sandbox.https_server import HttpsServer, listen
 from haulout_sandbox.scenarios.loader import LoadedScenario
@@ -145,7 +145,7 @@ class RunningSandbox:
 async def open_sandbox(
     plan: SandboxPlan, *, default_kubeconfig: Path, progress: Callable[[str], object] = lambda _: None
 ) -> AsyncIterator[RunningSandbox]:
-    """Run a sandbox for people while the context lasts. Requires a `PacedLoop` that still runs at full speed."""
+    """Run a sandbox for people while the context lasts. Requires a `AcceleratedLoop` that still runs at full speed."""
     path = (plan.kubeconfig or default_kubeconfig).absolute()
     with ExitStack() as stack:
         stack.enter_context(kubeconfig.reserved(path, may_make_folder=plan.kubeconfig is None))
@@ -215,8 +215,8 @@ async def _warmed_up_cluster(
 ) -> AsyncIterator[ScenarioCluster]:
     """Yield a cluster that has simulated its age; the workload clusters listen on the given sockets."""
     loop, real_clock, scenario = asyncio.get_running_loop(), RealClock(), plan.loaded.scenario
-    if not isinstance(loop, PacedLoop):
-        raise TypeError(f"expected a PacedLoop, found a {type(loop).__name__}")
+    if not isinstance(loop, AcceleratedLoop):
+        raise TypeError(f"expected a AcceleratedLoop, found a {type(loop).__name__}")
     # Kubernetes timestamps have whole seconds: a start between two seconds would make runs differ.
     starts_at = (real_clock.now() - scenario.age).replace(microsecond=0)
     clock = VirtualClock(starts_at)

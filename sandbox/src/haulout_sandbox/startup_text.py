@@ -251,6 +251,6 @@ def _maintenance_json(node: str) -> str:
     maintenance = {
         **_MAINTENANCE,
         "metadata": {"name": f"try-{node}"},
-        "spec": {"nodeName": node, "reason": "to see how it goes"},
+        "spec": {"nodeName": node, "reason": "test"},
     }
     return msgspec.json.encode(maintenance).decode()

@@ -38,7 +38,8 @@ NODE_MAINTENANCE_OWNER_PREFIX = "NodeMaintenance/"  # prefix of cordon owners
 PROFILE_OWNER_PREFIX = "profile/"  # prefix of cordon owners
 DRAIN_TAINT = cordon.DRAIN_TAINT
 
-# A kubelet restart and a late heartbeat end within this time.
+# A kubelet restart and a late heartbeat end within this time. Without heartbeats, the node lifecycle controller sets
+# Ready to Unknown after its --node-monitor-grace-period; the kubelet itself sets it to False at once.
 DOWN_AFTER = timedelta(minutes=1)
 # Within this time of its creation, a new kubelet reports NotReady for the first time.
 _JOIN_TIME = timedelta(seconds=10)

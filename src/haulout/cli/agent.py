@@ -53,8 +53,8 @@ def agent(
 
     \b
     Exit codes:
-      0  it was stopped by Ctrl-C or SIGTERM
-      1  it lacks a permission, or cannot work
+      0  stopped by Ctrl-C or SIGTERM
+      1  a permission is missing, or the agent cannot run
       2  the command line or a variable is invalid
     """  # noqa: D301 - click does not rewrap a paragraph after \b
     import asyncio

@@ -45,7 +45,6 @@ class CordonOwner:
 
     @property
     def name(self) -> str:
-        """The display name."""
         return self.owner.replace("/", " ", 1)
 
     @property

@@ -13,7 +13,7 @@ _FLAGS = {
     "dashboard-host": zap_flags.DASHBOARD_HOST,
     "config": GoFlag("", "The configuration; Haulout's own flag. [default: ./config/maintenance.yaml]"),
     "health-addr": GoFlag(":8081", "The address of /healthz and /readyz. Only the port is used."),
-    "kubeconfig": GoFlag("", "The kubeconfig, instead of $KUBECONFIG, the pod's own account or ~/.kube/config."),
+    "kubeconfig": GoFlag("", "The kubeconfig, instead of $KUBECONFIG, the pod's service account or ~/.kube/config."),
     "kubecontext": GoFlag("", "The context in the kubeconfig, instead of $KUBECONTEXT or the current one."),
     "enable-leader-election": GoFlag(default=False, help="Accepted and ignored: leader election is always enabled."),
     **{file.go_flag: GoFlag(default=False, help=file.go_flag_help) for file in settings_files().values()},

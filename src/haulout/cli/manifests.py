@@ -132,10 +132,11 @@ def manifests(ctx: click.Context, /, **option_values: Any) -> None:
     workloads, and for leases in the operator's own namespace. Leases elsewhere, Secrets and hypervisors are not
     included.
 
-    A ConfigMap haulout-clouds in the same namespace, or the handler's, wd, selects the clouds by its variables.
+    The variables in the ConfigMap haulout-clouds in the same namespace, or in the handler's ConfigMap wd, select the
+    clouds.
 
-    With --mode management it is a hub: it needs none of our CRDs, but the permission to read the Secrets with the
-    kubeconfigs of workload clusters.
+    With --mode management the operator is a hub: it needs no CRD of Haulout, but the permission to read the Secrets
+    with the kubeconfigs of workload clusters.
 
     With --machines, for OpenShift, Machines are replaced: the CRD of MachineMaintenance is added, its namespace, and
     the permission to delete Machines.
@@ -185,7 +186,7 @@ class _Options:
 
 
 def _check_options(values: _Options) -> None:
-    """Refuse contradicting options of an operator."""
+    """Raise `UsageError` for options that exclude each other or that only a hub has."""
     from haulout.providers.aws.settings import is_secret_reference
 
     if values.hub_flags:
@@ -199,7 +200,7 @@ def _check_options(values: _Options) -> None:
             "--dashboard-actions: only with --dashboard-auth=proxy; with token users act with their own token"
         )
     if not values.crds_only and not values.image:
-        raise click.UsageError("--image: expected the operator's image; or --crds-only, to run it from elsewhere")
+        raise click.UsageError("--image: expected the operator's image, or --crds-only if it runs elsewhere")
 
 
 def _print_definitions(values: _Options) -> None:

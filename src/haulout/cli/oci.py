@@ -10,7 +10,7 @@ from haulout.cli import options
 from haulout.cli.check.command import read_input
 
 
-@click.group("oci", short_help="Try out maintenance notices from Oracle Cloud Infrastructure.")
+@click.group("oci", short_help="Test maintenance notices from Oracle Cloud Infrastructure.")
 def oci() -> None:
     """Test maintenance notices from Oracle Cloud Infrastructure.
 
@@ -19,7 +19,7 @@ def oci() -> None:
     """
 
 
-@oci.command("send-event", short_help="Put an event on the stream that the operator reads.")
+@oci.command("send-event", short_help="Send an event to the stream that the operator reads.")
 @click.argument("file")
 @click.option("--dry-run", is_flag=True, help="Only print how the operator would interpret it.")
 @options.verbose_option

@@ -136,6 +136,6 @@ def check_node_options(nodes: tuple[str, ...], selector: str | None) -> None:
     if nodes and selector:
         raise click.UsageError("cannot specify both a node name and a --selector option")
     if not nodes and selector is None:
-        raise click.UsageError("give node names, or -l SELECTOR")
+        raise click.UsageError("expected node names or -l SELECTOR")
     if selector is not None and not selector.strip():
-        raise click.UsageError("an empty --selector would select all nodes: give node names, or a label")
+        raise click.UsageError("an empty --selector would select all nodes: expected node names or a label")

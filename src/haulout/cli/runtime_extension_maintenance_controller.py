@@ -27,7 +27,7 @@ _FLAGS = {
     "dashboard-host": zap_flags.DASHBOARD_HOST,
     "enable-metal3-maintenance": GoFlag(default=False, help="Power off the BareMetalHosts of approved Machines."),
     "health-addr": GoFlag(":8081", "Haulout's own flag: the address of /healthz and /readyz."),
-    "kubeconfig": GoFlag("", "The kubeconfig, instead of $KUBECONFIG, the pod's own account or ~/.kube/config."),
+    "kubeconfig": GoFlag("", "The kubeconfig, instead of $KUBECONFIG, the pod's service account or ~/.kube/config."),
     "kubecontext": GoFlag("", "The context in the kubeconfig, instead of $KUBECONTEXT or the current one."),
     "leader-elect": GoFlag(default=True, help="Haulout's own flag: whether to use leader election."),
     "memory-limit": GoFlag(
@@ -72,7 +72,7 @@ def runtime_extension_maintenance_controller(ctx: click.Context, args: tuple[str
 
     \b
     Exit codes:
-      0  it was stopped by Ctrl-C or SIGTERM
+      0  stopped by Ctrl-C or SIGTERM
       1  the cluster cannot be reached at the start, or does not accept the credentials
       2  the command line is invalid
     """  # noqa: D301 - click does not rewrap a paragraph after \b

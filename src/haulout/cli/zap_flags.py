@@ -53,7 +53,6 @@ def parse_address(flag: str, values: FlagValues) -> "ListenAddress":
 
 
 def access_settings(values: FlagValues) -> "AccessSettings":
-    """Return who may use the dashboard."""
     from haulout.dashboard.api.types import AuthMode
     from haulout.dashboard.auth.settings import AccessSettings
 

@@ -184,7 +184,7 @@ class ActionExecutor:
             raise HttpError(
                 f"NodeMaintenance {found.name} is being deleted: try again when it is gone", HTTPStatus.CONFLICT
             )
-        return ActionResult(response=ActionResponse(message=f"NodeMaintenance {found.name} exists already."))
+        return ActionResult(response=ActionResponse(message=f"NodeMaintenance {found.name} already exists."))
 
     async def _cancel(self, action: Action, user: UserClient) -> ActionResult:
         return await (
@@ -199,14 +199,14 @@ class ActionExecutor:
         except NotFound:
             return ActionResult(
                 response=ActionResponse(
-                    message=f"NodeMaintenance {action.maintenance} is gone already.", command=command
+                    message=f"NodeMaintenance {action.maintenance} was already deleted.", command=command
                 )
             )
         _check_node(action, found.node)
         if found.metadata.deletion_timestamp is not None:
             return ActionResult(
                 response=ActionResponse(
-                    message=f"NodeMaintenance {found.name} is being deleted already.", command=command
+                    message=f"NodeMaintenance {found.name} is already being deleted.", command=command
                 )
             )
         await user.client.delete(NODE_MAINTENANCES, found.name, uid=found.uid)
@@ -226,7 +226,7 @@ class ActionExecutor:
         command = f"haulout notice cancel {_quote(notice.name)}"
         if notice.spec.stage == NoticeStage.CANCELLED:
             return ActionResult(
-                response=ActionResponse(message=f"Notice {notice.name} is cancelled already.", command=command)
+                response=ActionResponse(message=f"Notice {notice.name} is already cancelled.", command=command)
             )
         objection = cancel_objection(notice, phase_at(notice.spec, now=self._client.clock.now()))
         if objection is not None:
@@ -253,7 +253,7 @@ class ActionExecutor:
         command = found.change.command(node)
         if found.is_met:
             return ActionResult(
-                response=ActionResponse(message=f"{node.name} is approved for {action.check} already.", command=command)
+                response=ActionResponse(message=f"{node.name} is already approved for {action.check}.", command=command)
             )
         await self._patch_node(node, approval.patch([found.change]), user)
         return ActionResult(
@@ -273,9 +273,9 @@ class ActionExecutor:
         value = hold.format_annotation(reason=action.reason, by=user.name, until=action.until)
         command = f"haulout hold {_quote(node.name)}{_options(action)}"
         if node.metadata.annotations.get(hold.ANNOTATION) == value:
-            return ActionResult(response=ActionResponse(message=f"{node.name} is held already.", command=command))
+            return ActionResult(response=ActionResponse(message=f"{node.name} is already held.", command=command))
         await self._patch_node(node, {"metadata": {"annotations": {hold.ANNOTATION: value}}}, user)
-        text = f"{node.name} is held: no new maintenance begins on it."
+        text = f"{node.name} is held: no new maintenance starts on it."
         return ActionResult(
             response=ActionResponse(message=text, command=command),
             node=node,
@@ -290,7 +290,7 @@ class ActionExecutor:
         if hold.hold_of(node) is None:
             return ActionResult(response=ActionResponse(message=f"{node.name} is not held.", command=command))
         await self._patch_node(node, {"metadata": {"annotations": {hold.ANNOTATION: None}}}, user)
-        response = ActionResponse(message=f"Maintenance may begin on {node.name} again.", command=command)
+        response = ActionResponse(message=f"Maintenance may start on {node.name} again.", command=command)
         return ActionResult(
             response=response, node=node, object="hold", result="released", event_reason=DashboardEventReason.RELEASED
         )
@@ -359,7 +359,7 @@ def validate(action: Action) -> Action:
     for name in ("node", "profile", "check", "maintenance", "notice", "reason", "until"):
         value = getattr(action, name)
         if value and name not in allowed:
-            raise bad_request(f"{action.action} takes no `{name}`")
+            raise bad_request(f"{action.action} does not accept `{name}`")
         if not value and name in _REQUIRED_FIELDS[action.action]:
             raise bad_request(f"{action.action} needs `{name}`")
     if action.action is ActionType.CANCEL and bool(action.maintenance) == bool(action.notice):
@@ -394,7 +394,8 @@ def to_http_error(error: KubeError, *, user: str) -> HttpError:
     )
     if isinstance(error, Unreachable) and error.sent:
         return HttpError(
-            f"the connection broke, so the action may or may not have been done: reload and check ({error})", status
+            f"the connection was lost, so the action may or may not be done: reload and check ({error})",
+            status,
         )
     return HttpError(str(error), status)
 
@@ -403,4 +404,4 @@ def _forbidden_message(error: Forbidden, user: str) -> str:
     if _IMPERSONATION_DENIED.search(str(error)):
         advice = "`haulout manifests --dashboard-auth proxy --dashboard-actions` prints what to grant"
         return f"Haulout may not impersonate {user}: {advice} ({error})"
-    return f"{user} may not do this: {error}"
+    return f"{user} is not allowed to do this: {error}"

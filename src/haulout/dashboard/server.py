@@ -108,7 +108,6 @@ class DashboardServer:
             yield bound_port
 
     def app(self) -> web.Application:
-        """Return the application with all routes."""
         app = web.Application()
         app.router.add_route("*", INFO_PATH, self._info)
         app.router.add_get("/metrics", self._serve_metrics)
@@ -168,7 +167,7 @@ def _redirect(location: str) -> web.Response:
 
 
 def add_static_routes(app: web.Application, *, prefix: str = "/static/") -> None:
-    """Serve the files below `prefix`."""
+    """Serve the files below `prefix`; `prefix` itself is the page."""
     app.router.add_get(prefix, _serve)
     app.router.add_get(f"{prefix}{{path:.+}}", _serve)
 

@@ -28,12 +28,14 @@ from haulout.errors import (
 )
 from haulout.kube.responses import admission_failure_of
 
+# The messages of pkg/registry/core/pod/storage/eviction.go. A Status has no field for the name and the numbers.
 _PDB_MESSAGE = re.compile(r"The disruption budget (?P<name>\S+) (?P<rest>.*)", re.DOTALL)
 _PDB_HEALTHY_PODS = re.compile(r"needs (?P<needed>[0-9]+) healthy pods and has (?P<healthy>[0-9]+) currently")
 _WEBHOOK_DENIAL = re.compile(r'admission webhook "(?P<name>[^"]+)" denied the request: ?(?P<said>.*)', re.DOTALL)
 _SEVERAL_PDBS_MESSAGE = "has more than one PodDisruptionBudget"
 # KubeVirt's webhook denies the eviction of a running virt-launcher pod and migrates the virtual machine. The pod ends
-# after the migration. The descheduler recognizes the first message, too, so that KubeVirt keeps its text.
+# after the migration. The descheduler recognizes the first message, too (EvictionInBackgroundErrorText in its
+# pkg/descheduler/evictions/evictions.go), so KubeVirt keeps its text.
 _KUBEVIRT_EVACUATION_MESSAGES = (
     "Eviction triggered evacuation",
     "Evacuation in progress",
@@ -101,8 +103,8 @@ def refusal_blocker(pod: Pod, error: KubeError) -> Blocker:
     """Return the blocker of a pod whose eviction or deletion was answered with `error`."""
     if not isinstance(error, ApiError):
         return _new_blocker(BlockerKind.API, pod, object="API server", reason=str(error))
-    # A 429 without this cause comes from API priority and fairness or from a webhook, and says nothing about a
-    # PodDisruptionBudget.
+    # A 429 without this cause (DisruptionBudgetCause in staging/src/k8s.io/api/policy/v1/types.go) comes from API
+    # priority and fairness or from a webhook, and says nothing about a PodDisruptionBudget.
     pdb_message = next((cause.message for cause in error.causes if cause.reason == "DisruptionBudget"), None)
     if isinstance(error, TooManyRequests) and pdb_message is not None:
         return _pdb_blocker(pod, pdb_message)
@@ -230,6 +232,8 @@ def _pdb_blocker(pod: Pod, message: str) -> Blocker:
         return _new_blocker(BlockerKind.DISRUPTION_BUDGET, pod, reason=message)
     name = f"PodDisruptionBudget {pod.namespace}/{found['name'].rstrip('.')}"
     numbers = _PDB_HEALTHY_PODS.search(found["rest"])
+    # createTooManyRequestsError of eviction.go: the disruption controller has not processed the latest spec yet, so the
+    # message has no numbers.
     if numbers is None:
         return _new_blocker(
             BlockerKind.DISRUPTION_BUDGET, pod, object=name, reason=f"{name} {found['rest'].rstrip('.')}"
@@ -259,7 +263,7 @@ def _webhook_blocker(pod: Pod, name: str, message: str) -> Blocker:
 def _api_error_blocker(pod: Pod, error: ApiError) -> Blocker:
     if isinstance(error, TooManyRequests):
         return _new_blocker(BlockerKind.THROTTLING, pod, reason=f"the API server is throttling: {error.message}")
-    # eviction.go answers 500 here. It is no failure of the server, and no retry helps.
+    # EvictionREST.Create of eviction.go answers 500 here. It is no failure of the server, and no retry helps.
     if isinstance(error, ServerFailure) and _SEVERAL_PDBS_MESSAGE in error.message:
         return _new_blocker(
             BlockerKind.SEVERAL_DISRUPTION_BUDGETS,

@@ -298,7 +298,7 @@ class _DecisionBuilder:
 
     def _report_refused_pods(self) -> None:
         for pod, blocker in self.selection.refused:
-            since = self.state.tracked_pods[pod.uid].first_seen_at
+            since = self.state.tracked_pods[pod.uid].first_observed_at
             self.rows.append(
                 _new_pod_progress(
                     pod, PodDrainState.BLOCKED, blocker.reason, active_blocker=ActiveBlocker(blocker, since)
@@ -326,7 +326,7 @@ class _DecisionBuilder:
             state = (
                 PodDrainState.FINISHING if selected.blocker.kind is BlockerKind.COMPLETION else PodDrainState.BLOCKED
             )
-            active_blocker = ActiveBlocker(selected.blocker, tracked.first_seen_at)
+            active_blocker = ActiveBlocker(selected.blocker, tracked.first_observed_at)
             return _new_pod_progress(
                 selected.pod, state, selected.blocker.reason, next_at=selected.until, active_blocker=active_blocker
             )

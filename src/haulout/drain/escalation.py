@@ -117,6 +117,7 @@ def _force_deletion_time(
     at = termination.started_at + limits.deletion_timeout
     if deadline is not None:
         at = min(at, deadline - TIME_TO_FORCE_DELETE)
-    # A force-deletion removes the object while the containers may still run. During the grace period they do, and a
-    # StatefulSet would start a second pod of the same name beside the first.
+    # A force-deletion removes the object while the containers may still run: the API server does not wait for the
+    # kubelet (https://kubernetes.io/docs/tasks/run-application/force-delete-stateful-set-pod/). During the grace period
+    # they do, and a StatefulSet would start a second pod of the same name beside the first.
     return max(at, termination.ends_at)

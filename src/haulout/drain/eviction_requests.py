@@ -198,7 +198,7 @@ class EvictionRequestManager:
 
     def _known_requests(self) -> list[EvictionRequest]:
         for key, request in list(self._written.items()):
-            if self._requests.has_seen(revision(request.resource_version)):
+            if self._requests.has_observed(revision(request.resource_version)):
                 del self._written[key]
         known = {request.key: request for request in self._requests.all()} | self._written
         return [request for request in known.values() if request.uid not in self._deleted]

@@ -22,6 +22,8 @@ from haulout.drain.pod_filters import FINISHED
 from haulout.kube import selectors
 from haulout.kube.selectors import Selector, SelectorError
 
+# canIgnorePDB of pkg/registry/core/pod/storage/eviction.go: no PodDisruptionBudget protects these, nor a pod that is
+# terminating.
 _UNCHARGED_PHASES = (*FINISHED, "Pending")
 
 
@@ -127,8 +129,9 @@ def _simulate(pdb: PodDisruptionBudget, selected: Sequence[Pod]) -> PdbSimulatio
         outcome = PdbOutcome.AT_ONCE
     else:
         outcome = (
-            # With as many pods needed as expected (minAvailable 100 %, maxUnavailable 0), no replacement ever frees a
-            # disruption.
+            # disruptionsAllowed is currentHealthy - desiredHealthy (updatePdbStatus in
+            # pkg/controller/disruption/disruption.go). With as many pods needed as expected (minAvailable 100 %,
+            # maxUnavailable 0), no replacement ever frees a disruption.
             PdbOutcome.NEVER if status.expected_pods <= status.desired_healthy and not allowed else PdbOutcome.IN_TURN
         )
     return PdbSimulation(pdb=pdb.key, allowed=allowed, charged=charged, uncharged=uncharged, outcome=outcome)
@@ -139,7 +142,8 @@ def _is_uncharged(pod: Pod, pdb: PodDisruptionBudget) -> bool:
         return False
     if pdb.spec.unhealthy_pod_eviction_policy == "AlwaysAllow":
         return True
-    # IfHealthyBudget, the default: an unready pod is free only if the application is not disrupted anyway.
+    # IfHealthyBudget, the default (KEP-3017): an unready pod is free only if the application is not disrupted anyway.
+    # The condition is that of EvictionREST.Create in eviction.go.
     return pdb.status.current_healthy >= pdb.status.desired_healthy > 0
 
 
@@ -149,11 +153,13 @@ def _needs_no_pdb(pod: Pod) -> bool:
 
 def _selector(pdb: PodDisruptionBudget) -> Selector | None:
     """Return the selector of a PodDisruptionBudget; None if it has none or an invalid one, and selects no pod."""
+    # In policy/v1, a null selector selects no pod, and an empty one all pods of the namespace (PodDisruptionBudgetSpec
+    # in staging/src/k8s.io/api/policy/v1/types.go).
     if pdb.spec.selector is None:
         return None
     try:
         return selectors.from_label_selector(pdb.spec.selector)
-    # As upstream: a budget with an invalid selector selects nothing.
+    # As in getPodDisruptionBudgets of eviction.go: a budget with an invalid selector selects nothing.
     except SelectorError:
         return None
 

@@ -108,8 +108,9 @@ class PodDisruptionBudgetWatch:
             return
         # A deleted PodDisruptionBudget forbids nothing and sends no more events.
         is_deleted = event.type == "DELETED"
-        # Every event may be used for one attempt. The API server and the disruption controller both write the status,
-        # so an equal number may be another disruption.
+        # Every event may be used for one attempt. The API server (checkAndDecrement in
+        # pkg/registry/core/pod/storage/eviction.go) and the disruption controller both write the status, so an equal
+        # number may be another disruption.
         watched.is_synced, watched.is_used = not is_deleted, False
         watched.disruptions_allowed = 1 if is_deleted else pdb.status.disruptions_allowed
         if watched.disruptions_allowed > 0:

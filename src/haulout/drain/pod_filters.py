@@ -26,6 +26,7 @@ from haulout.kube.transforms import MIRROR_ANNOTATION
 
 FINISHED = ("Succeeded", "Failed")
 
+# The texts of staging/src/k8s.io/kubectl/pkg/drain/filters.go, because scripts look for them.
 _DAEMON_SET_REFUSED = "DaemonSet-managed Pods (use --ignore-daemonsets to ignore)"
 _DAEMON_SET_STAYS = "ignoring DaemonSet-managed Pods"
 _DAEMON_SET_RETURNS = "ignoring DaemonSet-managed Pods that tolerate all taints of the node and would come back"
@@ -37,7 +38,7 @@ _UNKNOWN = "unexpected error"
 
 _REPELLING_EFFECTS = ("NoSchedule", "NoExecute")
 # Kubernetes itself sets and removes these as node conditions change. The DaemonSet controller adds tolerations for most
-# of them.
+# of them (AddOrUpdateDaemonPodTolerations in pkg/controller/daemon/util/daemonset_util.go).
 _KUBERNETES_TAINT_PREFIX = "node.kubernetes.io/"
 
 
@@ -71,10 +72,12 @@ class Toleration(Base, frozen=True):
 
     def tolerates(self, taint: Taint) -> bool:
         """Return whether it tolerates a taint; an unknown operator counts as yes."""
+        # As Toleration.ToleratesTaint in staging/src/k8s.io/api/core/v1/toleration.go: an empty effect or key matches
+        # any.
         if self.effect not in ("", taint.effect) or self.key not in ("", taint.key):
             return False
-        # Exists has no value. A comparison operator that this version does not know counts as tolerated: the pod is
-        # then not evicted in vain.
+        # Exists has no value. A comparison operator, such as Gt and Lt of the feature
+        # TaintTolerationComparisonOperators, counts as tolerated: the pod is then not evicted in vain.
         return self.operator not in ("", "Equal") or self.value == taint.value
 
 

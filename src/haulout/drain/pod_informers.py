@@ -40,6 +40,8 @@ Handler = Callable[[Pod | None, Pod | None], None]
 
 
 def node_field_selector(node: str) -> str:
+    # The watch cache of the API server has an index for this selector (NodeNameTriggerFunc in
+    # pkg/registry/core/pod/strategy.go), since each kubelet uses it.
     return f"spec.nodeName={node}"
 
 

@@ -102,6 +102,8 @@ class DrainPolicy:
     eviction_timeout: timedelta | None = None  # per pod; then it is deleted regardless of PodDisruptionBudgets
     deletion_timeout: timedelta | None = None  # per pod; then it is force-deleted without further grace
     wait_completed_timeout: timedelta | None = None  # from the start of the drain; then these pods are evicted
+    # On a node that is not healthy, the attach/detach controller detaches a volume by force only after 6 minutes
+    # (ReconcilerMaxWaitForUnmountDuration in pkg/controller/volume/attachdetach/attach_detach_controller.go).
     volume_detach_timeout: timedelta | None = None  # wait for volumes after all pods have left; None: do not wait
     force_delete: bool = False
     disable_eviction: bool = False

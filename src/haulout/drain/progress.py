@@ -133,7 +133,7 @@ class DrainOutcome:
 
 
 def drained_message(progress: DrainProgress) -> str:
-    message = f"node {progress.node} is drained: {text.format_pod_count(progress.gone)} left it"
+    message = f"node {progress.node} is drained: {text.format_pod_count(progress.gone)} removed"
     if progress.returning:
         message += f"; these pods were recreated on the node and stay: {_format_list(progress.returning)}"
     return f"{message}; {progress.left_attached}" if progress.left_attached else message

@@ -52,7 +52,7 @@ class TrackedPod:
 
     uid: str
     owner: str
-    first_seen_at: datetime
+    first_observed_at: datetime
     # 0: present from the start; 1: came later; 2: came after one of generation 1 was evicted
     replacement_count: int = 0
     is_counted: bool = False  # it had to leave at some time, so the progress counts it
@@ -73,7 +73,7 @@ class TrackedPod:
         """Return the pod with its times shifted after the wall clock was set. Inherited times are not shifted."""
         return replace(
             self,
-            first_seen_at=self.first_seen_at + by,
+            first_observed_at=self.first_observed_at + by,
             turn_since=self.turn_since if is_inherited else _shift(self.turn_since, by),
             last_attempt_at=_shift(self.last_attempt_at, by),
             requested_at=_shift(self.requested_at, by),
@@ -253,7 +253,7 @@ class TrackedDrain:
             else 1 + max((tracked.replacement_count for tracked in self._evicted_before(owner, now)), default=0)
         )
         return TrackedPod(
-            uid=pod.uid, owner=owner, first_seen_at=now, replacement_count=replacement_count, turn_since=since
+            uid=pod.uid, owner=owner, first_observed_at=now, replacement_count=replacement_count, turn_since=since
         )
 
     def _evicted_before(self, owner: str, now: datetime) -> list[TrackedPod]:

@@ -512,8 +512,12 @@ class Client:
         """Return how long to wait before the request is repeated, or None if it must not be repeated."""
         retry_after = error.retry_after if isinstance(error, ApiError) else None
         if isinstance(error, TooManyRequests):
+            # API priority and fairness rejects a request before it is executed
+            # (staging/src/k8s.io/apiserver/pkg/server/filters/priority-and-fairness.go), so a write can be repeated,
+            # too. client-go does the same (rest/with_retry.go).
             is_safe = wait_when_throttled
         else:
+            # A write whose response was lost, or that failed with a 5xx, may have taken effect.
             is_safe = is_read or (isinstance(error, Unreachable) and not error.sent)
         # Sleeping longer would hold a worker of the queue. The queue backs off at least as long as `retry_after` says.
         if not is_safe or (retry_after and retry_after > _MAX_RETRY_AFTER):
@@ -579,6 +583,8 @@ def _delete_options(
     options = {
         "apiVersion": "v1",
         "kind": "DeleteOptions",
+        # The storage layer checks them in the transaction that deletes the object (Preconditions in
+        # staging/src/k8s.io/apiserver/pkg/storage/interfaces.go).
         "preconditions": {key: value for key, value in preconditions.items() if value is not None} or None,
         "gracePeriodSeconds": None if grace is None else round(grace.total_seconds()),
         "propagationPolicy": propagation,

@@ -167,7 +167,7 @@ class Informer(Generic[R]):
         For an object outside the cache's selection, that is at the next bookmark: within about a minute.
         """
         wanted = revision(resource_version)
-        if self.has_seen(wanted):
+        if self.has_observed(wanted):
             return
         waiter = wanted, asyncio.get_running_loop().create_future()
         self._waiters.append(waiter)
@@ -176,17 +176,17 @@ class Informer(Generic[R]):
         finally:
             self._waiters.remove(waiter)
 
-    def has_seen(self, wanted: int) -> bool:
+    def has_observed(self, wanted: int) -> bool:
         """Return whether the cache has seen all changes up to this revision."""
         return self._last_revision >= wanted
 
-    async def has_seen_after_yield(self, wanted: int) -> bool:
+    async def has_observed_after_yield(self, wanted: int) -> bool:
         """Yield to all runnable tasks, then return whether the cache has seen all changes up to this revision.
 
         If the server runs in the same process, the cache is up to date then, and no timer is needed.
         """
         await self._clock.sleep(timedelta())
-        return self.has_seen(wanted)
+        return self.has_observed(wanted)
 
     def health(self) -> InformerHealth:
         received = self._reflector.last_received
@@ -474,7 +474,7 @@ def revision(resource_version: str) -> int:
 
     Raise `MalformedResponse` if the version is not a number.
     """
-    # Clients should treat versions as opaque, but client-go compares them as numbers, too
+    # Since Kubernetes 1.35, clients may compare versions of one resource (KEP-5504). client-go did so before
     # (tools/cache/mutation_cache.go), and without an order a late event cannot be told from a new one. `int` of a very
     # long text is slow.
     if not resource_version.isdecimal() or len(resource_version) > _MAX_DIGITS:

@@ -442,6 +442,8 @@ class LeaderElection:
         # Do not compare the resourceVersion: if another client kept modifying a dead leader's lease, it would never
         # expire.
         observed = _ObservedLease(lease.uid, lease.spec) if lease else _ObservedLease("", self._observed.spec)
+        # Only the fact of a change counts, and when we saw it: the times in the lease come from another clock (package
+        # comment of client-go's tools/leaderelection/leaderelection.go).
         if observed != self._observed:
             self._observed, self._observed_at = observed, self._clock.monotonic()
         if self.leader and self.leader != self._reported_leader:
@@ -481,6 +483,7 @@ class LeaderElection:
         is_ours = last.holder_identity == self.identity
         return LeaseSpec(
             holder_identity=self.identity,
+            # A Lease has whole seconds only (LeaseSpec in staging/src/k8s.io/api/coordination/v1/types.go).
             lease_duration_seconds=round(self.lease_duration.total_seconds()),
             acquire_time=last.acquire_time if is_ours and last.acquire_time else now,
             renew_time=now,

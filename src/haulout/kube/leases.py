@@ -93,7 +93,8 @@ def permissions(
     """
     verbs = ("get", "patch", "watch") if watched else ("get", "patch")
     return (
-        # RBAC cannot restrict create by resource name.
+        # RBAC cannot restrict create by resource name: the authorizer takes the name from the URL, and a create has
+        # none there (RequestInfo in staging/src/k8s.io/apiserver/pkg/endpoints/request/requestinfo.go).
         Permission(("create",), LEASES.group, LEASES.plural, namespace, why),
         Permission(verbs, LEASES.group, LEASES.plural, namespace, why, names=names),
     )

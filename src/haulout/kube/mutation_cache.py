@@ -59,7 +59,7 @@ class MutationCache(Generic[O]):
     def get(self, key: str) -> O | None:
         """Return the newest known version of an object; None if it was deleted, or is unknown."""
         written = self._written.get(key)
-        if written is not None and not self.informer.has_seen(revision(written.resource_version)):
+        if written is not None and not self.informer.has_observed(revision(written.resource_version)):
             return written
         self._written.pop(key, None)
         found = self.informer.get(key)

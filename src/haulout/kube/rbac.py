@@ -175,6 +175,8 @@ async def _review(client: Client, permission: Permission, verb: str, name: str) 
         "verb": verb,
         "group": permission.group,
         "resource": resource,
+        # A review has the subresource in a field of its own, while a rule of a Role says `pods/eviction`
+        # (ResourceAttributes in staging/src/k8s.io/api/authorization/v1/types.go).
         "subresource": subresource,
         # An empty namespace means all of them, and for cluster-scoped resources none.
         "namespace": permission.namespace or "",

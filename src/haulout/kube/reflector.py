@@ -188,7 +188,8 @@ class Reflector(Generic[T]):
 
     def _record_failure(self, error: KubeError) -> None:
         if isinstance(error, Expired):
-            # If a paged list expires before its last page, the next list is unpaged, once.
+            # If a paged list expires before its last page, the next list is unpaged, once (FullListIfExpired of
+            # client-go's tools/pager/pager.go).
             expired_in_pages = self._must_list and not self._can_stream_list and self._page_size
             self._page_size = 0 if expired_in_pages else self._list_watch.page_size
             self._must_list = True
@@ -251,8 +252,8 @@ class Reflector(Generic[T]):
         """Force a relist if the server is behind the store: a watch at a future resource version stays silent."""
         if self._is_server_current:
             return
-        # A list without resourceVersion is read from etcd, so its revision is current. With limit 1 it costs almost
-        # nothing.
+        # A list without resourceVersion is a consistent read: from etcd, or from a watch cache that has caught up with
+        # etcd (KEP-2340). With limit 1 it costs almost nothing.
         async with aclosing(self._pages(1)) as pages:
             first = await anext(pages)
         self._is_server_current = not self._store.is_ahead_of(first.resource_version)

@@ -36,6 +36,7 @@ from haulout.kube.transport import DecodedEvent, Response
 
 T = TypeVar("T")
 
+# InitialEventsAnnotationKey of staging/src/k8s.io/apimachinery/pkg/apis/meta/v1/types.go (KEP-3157).
 INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 
 _BOOKMARK_TYPE = "BOOKMARK"
@@ -201,6 +202,8 @@ def _decode_unusual_event(
     model: type[T], line: bytes, *, doing: str
 ) -> WatchEvent[T] | WatchEvent[UndecodableObject] | Bookmark:
     raw = decode(WatchEvent[msgspec.Raw], line, doing=doing)
+    # The object of an ERROR event is a Status, such as 410 Gone (staging/src/k8s.io/apimachinery/pkg/watch/watch.go).
+    # The status of the response was 200.
     if raw.type == "ERROR":
         raise error_from_status(decode(Status, raw.object, doing=doing), doing=doing)
     if raw.type == _BOOKMARK_TYPE:
@@ -258,6 +261,7 @@ def error_from_status(
 ) -> ApiError:
     code = status.code or code or _SERVER_ERROR
     causes = status.details.causes if status.details else ()
+    # client-go reads the same field (SuggestsClientDelay in staging/src/k8s.io/apimachinery/pkg/api/errors/errors.go).
     if retry_after is None and status.details and status.details.retry_after_seconds > 0:
         retry_after = _seconds(str(status.details.retry_after_seconds))
     kind = _BY_CODE.get(code, errors.ServerFailure if code >= _SERVER_ERROR else ApiError)

@@ -26,7 +26,8 @@ SERVICE = "node-maintenance-operator-webhook-service"
 PORT = 9443
 MANAGED_SECRET = "haulout-webhook-certificate"  # noqa: S105 - the name of a Secret, not its content
 
-# Where every API server publishes the CAs for extension API servers.
+# Where every API server publishes the CAs for extension API servers
+# (pkg/controlplane/controller/clusterauthenticationtrust/cluster_authentication_trust_controller.go).
 AUTHENTICATION_NAMESPACE = "kube-system"
 AUTHENTICATION_CONFIG_MAP = "extension-apiserver-authentication"
 
@@ -65,7 +66,11 @@ def configuration(
         "clientConfig": client_config,
         # As in the Node Maintenance Operator: a NodeMaintenance that nobody checked could take the quorum of etcd.
         "failurePolicy": "Fail",
+        # The API server refuses a dry run if a webhook may have side effects
+        # (staging/src/k8s.io/apiserver/pkg/admission/plugin/webhook/validating/dispatcher.go).
         "sideEffects": "None",
+        # From 1 to 30; after that time, failurePolicy applies
+        # (staging/src/k8s.io/api/admissionregistration/v1/types.go).
         "timeoutSeconds": round(REVIEW_TIMEOUT.total_seconds()),
         "rules": [rule],
     }
@@ -83,8 +88,8 @@ def manifests(*, namespace: str = NAMESPACE) -> tuple[RawObject, ...]:
 
 def service_hosts(name: str = SERVICE, *, namespace: str = NAMESPACE) -> tuple[str, ...]:
     """Return the DNS names of a Service; API servers use the first."""
-    # API servers verify this name for a webhook with a Service (`<service>.<namespace>.svc` in the API of
-    # clientConfig).
+    # API servers verify this name for a webhook with a Service (serverName in
+    # staging/src/k8s.io/apiserver/pkg/util/webhook/client.go).
     cluster_host = f"{name}.{namespace}.svc"
     return cluster_host, f"{name}.{namespace}", name, f"{cluster_host}.cluster.local"
 

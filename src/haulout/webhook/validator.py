@@ -291,6 +291,8 @@ def parse_request(body: bytes | RawObject) -> AdmissionRequest:
 
 
 def build_response(request: AdmissionRequest, decision: AdmissionResult) -> RawObject:
+    # The API server rejects a response with another uid (VerifyAdmissionResponse in
+    # staging/src/k8s.io/apiserver/pkg/admission/plugin/webhook/request/admissionreview.go).
     response: RawObject = {"uid": request.uid, "allowed": decision.refusal is None}
     if decision.refusal is not None:
         status = {"status": "Failure", "message": decision.refusal, "reason": "Forbidden", "code": _FORBIDDEN}

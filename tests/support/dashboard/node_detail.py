@@ -251,7 +251,7 @@ def _history_entries(now: datetime) -> tuple[HistoryEntry, ...]:
             result="Drained",
             drain_seconds=311.0,
             drain_pods=7,
-            reason="7 pods left in 5m11s, held up longest by PodDisruptionBudget bank/ledger (44s)",
+            reason="7 pods removed in 5m11s, blocked longest by PodDisruptionBudget bank/ledger (44s)",
         ),
         HistoryEntry(
             time=now - 9 * _DAY,

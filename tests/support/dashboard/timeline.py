@@ -109,7 +109,7 @@ def _failed(now: datetime) -> TimelineRow:
                 start=now - 5 * _HOUR,
                 end=now - 270 * _MINUTE,
                 state="DrainTimedOut",
-                message="held up longest by PodDisruptionBudget shop/cart (28m)",
+                message="blocked longest by PodDisruptionBudget shop/cart (28m)",
             ),
         ),
     )
@@ -185,7 +185,7 @@ def _patched_row(node: str, started: datetime) -> TimelineRow:
                 start=required,
                 end=drained,
                 state="Drained",
-                message="7 pods left in 15m",
+                message="7 pods removed in 15m",
             ),
         ),
     )

@@ -45,7 +45,7 @@ class ReplicaProcess:
             if self._last_lease_line(lease).endswith(f"leads now: lease {self._full_name(lease)}")
         }
 
-    def has_seen_leader(self, lease: str) -> bool:
+    def has_observed_leader(self, lease: str) -> bool:
         """Tell whether it observes that another holds a lease."""
         return " leads: lease " in self._last_lease_line(lease)
 
@@ -121,7 +121,7 @@ class ReplicaProcesses:
         def has_standby() -> bool:
             leads = [replica for replica in self.running if replica.leases == set(self.leases)]
             standbys = [
-                replica for replica in self.running if all(replica.has_seen_leader(lease) for lease in self.leases)
+                replica for replica in self.running if all(replica.has_observed_leader(lease) for lease in self.leases)
             ]
             return len(leads) == 1 and bool(standbys)
 

@@ -151,7 +151,7 @@ def test_gather_writes_an_archive_and_reports_missing_parts(running: SandboxProc
     done = haulout(running, "gather", "--file", str(file))
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith(f"{file}: ")
-    assert "missing: no pods with the label app.kubernetes.io/name=haulout anywhere" in done.stderr
+    assert "missing: no pod has the label app.kubernetes.io/name=haulout in any namespace" in done.stderr
     assert file.stat().st_mode & 0o777 == 0o600
     with tarfile.open(file) as archive:
         names = {it.partition("/")[2] for it in archive.getnames()}

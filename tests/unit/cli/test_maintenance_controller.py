@@ -130,7 +130,7 @@ def test_missing_configuration_file_is_an_error(
     monkeypatch.chdir(tmp_path)
     assert call() == 2
     assert capsys.readouterr().err == (
-        "haulout: config/maintenance.yaml: expected a file that can be read: no such file or directory\n"
+        "haulout: config/maintenance.yaml: cannot read the file: no such file or directory\n"
     )
 
 

@@ -18,7 +18,7 @@ def example(**given: Any) -> None:
     click.echo(f"{given['force']} {given['dry_run']} {' '.join(given['nodes'])}")
 
 
-def said(*args: str) -> str:
+def output_of(*args: str) -> str:
     done = CliRunner().invoke(example, args)
     return done.output.strip()
 
@@ -36,21 +36,21 @@ def said(*args: str) -> str:
     ],
 )
 def test_optional_bool_flag_accepts_a_value_only_with_an_equals_sign(args: list[str], force: bool | None) -> None:  # noqa: FBT001 - a table
-    assert said(*args) == f"{force} none n1"
+    assert output_of(*args) == f"{force} none n1"
 
 
 def test_dry_run_without_a_value_means_client() -> None:
-    assert said("--dry-run", "n1") == "None client n1"
-    assert said("--dry-run=server", "n1") == "None server n1"
-    assert "'maybe' is not one of 'none', 'client', 'server'" in said("--dry-run=maybe", "n1")
+    assert output_of("--dry-run", "n1") == "None client n1"
+    assert output_of("--dry-run=server", "n1") == "None server n1"
+    assert "'maybe' is not one of 'none', 'client', 'server'" in output_of("--dry-run=maybe", "n1")
 
 
 def test_arguments_after_a_double_dash_are_node_names() -> None:
-    assert said("--", "--force") == "None none --force"
+    assert output_of("--", "--force") == "None none --force"
 
 
 def test_invalid_boolean_value_is_a_usage_error() -> None:
-    assert "'perhaps' is not a valid boolean" in said("--force=perhaps", "n1")
+    assert "'perhaps' is not a valid boolean" in output_of("--force=perhaps", "n1")
 
 
 def test_optional_bool_flag_has_no_value_in_the_help() -> None:
@@ -61,10 +61,10 @@ def test_optional_bool_flag_has_no_value_in_the_help() -> None:
 @pytest.mark.parametrize(
     ("args", "problem"),
     [
-        ([], "give node names, or -l SELECTOR"),
+        ([], "expected node names or -l SELECTOR"),
         (["n1", "-l", "a=b"], "cannot specify both a node name and a --selector option"),
         (["-l", " "], "an empty --selector would select all nodes"),
     ],
 )
 def test_nodes_are_selected_by_name_or_by_selector_but_not_both(args: list[str], problem: str) -> None:
-    assert problem in said(*args)
+    assert problem in output_of(*args)

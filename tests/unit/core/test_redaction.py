@@ -229,7 +229,7 @@ def test_docker_credentials_are_redacted() -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "node general-01 is drained: 7 pods left in 11s",
+        "node general-01 is drained: 7 pods removed in 11s",
         "PodDisruptionBudget bank/ledger allows 0 disruptions",
         "https://10.0.0.1:6443/api/v1/nodes?limit=500&resourceVersion=7",
         "the ServiceAccount haulout/haulout may not list pods",

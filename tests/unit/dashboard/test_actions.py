@@ -101,8 +101,8 @@ async def test_repeated_action_writes_nothing(clock: Clock) -> None:
     world = await a_world(clock)
     await world.execute("start", node="n1")
     before = world.api.revision
-    assert (await world.execute("start", node="n1")).message == "NodeMaintenance n1 exists already."
-    assert (await world.execute("cancel", maintenance="n2")).message == "NodeMaintenance n2 is gone already."
+    assert (await world.execute("start", node="n1")).message == "NodeMaintenance n1 already exists."
+    assert (await world.execute("cancel", maintenance="n2")).message == "NodeMaintenance n2 was already deleted."
     assert world.api.revision == before
 
 
@@ -123,7 +123,7 @@ async def test_existing_nodemaintenance_for_another_node_is_kept(clock: Clock) -
 async def test_refusal_of_the_api_server_is_returned_and_not_recorded(clock: Clock) -> None:
     world = await a_world(clock)
     status, reason = await world.refusal_of("start", VERA, node="n1")
-    assert (status, reason.partition(": ")[0]) == (HTTPStatus.FORBIDDEN, "vera may not do this")
+    assert (status, reason.partition(": ")[0]) == (HTTPStatus.FORBIDDEN, "vera is not allowed to do this")
     assert not world.api.objects("maintenancerecords")
     assert (await world.refusal_of("start", node="n9"))[0] is HTTPStatus.NOT_FOUND
 
@@ -165,7 +165,7 @@ async def test_cancel_sets_the_stage_of_a_user_notice(clock: Clock) -> None:
     assert world.writers("maintenancenotices")[-1] == "olga"
     assert world.history() == [("MaintenanceNotice/ops-1", "olga", "", "cancelled")]
     before = world.api.revision
-    assert (await world.execute("cancel", notice="ops-1")).message == "Notice ops-1 is cancelled already."
+    assert (await world.execute("cancel", notice="ops-1")).message == "Notice ops-1 is already cancelled."
     assert world.api.revision == before
 
 
@@ -236,12 +236,12 @@ async def test_hold_and_release_are_written_as_the_user(clock: Clock) -> None:
     world = await a_world(clock)
     until = clock.now().replace(microsecond=0) + timedelta(hours=4)
     done = await world.execute("hold", node="n1", reason="a migration", until=until)
-    assert done.message == "n1 is held: no new maintenance begins on it."
+    assert done.message == "n1 is held: no new maintenance starts on it."
     assert done.command == f"haulout hold n1 --until {until:%Y-%m-%dT%H:%M:%SZ} --reason 'a migration'"
     [node] = (item for item in (await world.client.list(NODES)).items if item.name == "n1")
     assert hold.hold_of(node) == hold.Hold(by="olga", reason="a migration", until=until)
-    assert (await world.execute("hold", node="n1", reason="a migration", until=until)).message == "n1 is held already."
-    assert (await world.execute("release", node="n1")).message == "Maintenance may begin on n1 again."
+    assert (await world.execute("hold", node="n1", reason="a migration", until=until)).message == "n1 is already held."
+    assert (await world.execute("release", node="n1")).message == "Maintenance may start on n1 again."
     assert hold.ANNOTATION not in world.api.get("nodes", "n1")["metadata"].get("annotations", {})
     assert (await world.execute("release", node="n1")).message == "n1 is not held."
     assert world.writers("nodes")[-2:] == ["olga", "olga"]

@@ -39,7 +39,7 @@ HELPED = a_pod(evictionResponders=[{"name": MOVER, "priority": 10_000}])
 
 
 def a_trace(**more: Any) -> TrackedPod:
-    return TrackedPod(uid="u1", owner="o", first_seen_at=NOW, **more)
+    return TrackedPod(uid="u1", owner="o", first_observed_at=NOW, **more)
 
 
 def a_request(

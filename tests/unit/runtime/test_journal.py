@@ -79,20 +79,20 @@ def test_transition_becomes_event_history_entry_count_and_log_line(
     assert caplog.messages == ["node n1: Cordoned: cordoned"]
 
 
-def test_unchanged_transition_of_a_topic_is_told_once(journal: Journal, events: RecordedEvents) -> None:
+def test_unchanged_transition_of_a_topic_is_recorded_once(journal: Journal, events: RecordedEvents) -> None:
     assert journal.record_once(TOPIC, a_transition())
     assert not journal.record_once(TOPIC, a_transition())
     assert len(events.events) == 1
 
 
-def test_changed_transition_of_a_topic_is_told_again(journal: Journal, events: RecordedEvents) -> None:
+def test_changed_transition_of_a_topic_is_recorded_again(journal: Journal, events: RecordedEvents) -> None:
     journal.record_once(TOPIC, a_transition())
     assert journal.record_once(TOPIC, a_transition("still cordoned"))
     assert journal.record_once(TOPIC, a_transition("still cordoned", is_warning=True))
     assert len(events.events) == 3
 
 
-def test_transition_is_told_again_after_its_topic_was_cleared(journal: Journal, events: RecordedEvents) -> None:
+def test_transition_is_recorded_again_after_its_topic_was_cleared(journal: Journal, events: RecordedEvents) -> None:
     journal.record_once(TOPIC, a_transition())
     journal.clear(TOPIC)
     assert journal.record_once(TOPIC, a_transition())

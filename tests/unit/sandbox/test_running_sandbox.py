@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from haulout.core.clock import RealClock
-from haulout_sandbox.event_loops.paced_loop import PacedLoop
+from haulout_sandbox.event_loops.accelerated_loop import AcceleratedLoop
 from haulout_sandbox.running_sandbox import RunningSandbox, SandboxPlan, open_sandbox
 from haulout_sandbox.scenarios.expansion import resize
 from haulout_sandbox.scenarios.loader import load, parse
@@ -29,7 +29,7 @@ def inspect_sandbox(inspect: Callable[[RunningSandbox], Any], **options: Any) ->
             async with open_sandbox(plan, default_kubeconfig=Path(folder, "kubeconfig")) as sandbox:
                 return inspect(sandbox)
 
-    with asyncio.Runner(loop_factory=PacedLoop) as runner:
+    with asyncio.Runner(loop_factory=AcceleratedLoop) as runner:
         return runner.run(main())
 
 
@@ -91,5 +91,5 @@ def test_it_needs_a_loop_that_can_hurry(tmp_path: Path) -> None:
         async with open_sandbox(plan, default_kubeconfig=tmp_path / "kubeconfig"):
             pass
 
-    with pytest.raises(TypeError, match="expected a PacedLoop"):
+    with pytest.raises(TypeError, match="expected a AcceleratedLoop"):
         asyncio.run(main())

@@ -73,7 +73,7 @@ def test_the_text_has_the_address_of_the_operator_and_a_command_for_it() -> None
 def test_with_the_operator_an_order_is_tried_instead_of_a_drain() -> None:
     order = (
         '{"apiVersion":"nodemaintenance.medik8s.io/v1beta1","kind":"NodeMaintenance","metadata":{"name":"try-n1"},'
-        '"spec":{"nodeName":"n1","reason":"to see how it goes"}}'
+        '"spec":{"nodeName":"n1","reason":"test"}}'
     )
     assert startup_lines(with_operator=True)[7:12] == [
         "  kubectl get nodes",

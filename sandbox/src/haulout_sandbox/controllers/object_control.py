@@ -63,8 +63,8 @@ class WriteBarrier:
         revision_number, informer = self._last_revision, self._informer
         if (
             not revision_number
-            or informer.has_seen(revision_number)
-            or await informer.has_seen_after_yield(revision_number)
+            or informer.has_observed(revision_number)
+            or await informer.has_observed_after_yield(revision_number)
         ):
             return
         try:

@@ -3,8 +3,8 @@
 Time is counted in whole microseconds, the resolution of `datetime`. Floats would drift apart over a simulated year, and
 a timer that fires slightly before its instant would be set again with no delay, forever.
 
-The selector of such a loop decides how time moves: it jumps (`virtual_time`) or waits (`paced_loop`). Either way time
-does not move while something is runnable, so that no timeout expires because the machine is slow.
+The selector of such a loop decides how time moves: it jumps (`virtual_time`) or waits (`accelerated_loop`). Either way
+time does not move while something is runnable, so that no timeout expires because the machine is slow.
 """
 
 import asyncio

@@ -40,7 +40,7 @@ from haulout.cli.why.command import DEFAULT_FILE
 @options.kubeconfig_options
 @options.verbose_option
 def approve(*, node: str, profile: str, check: str, dry_run: str, **configuration_options: Any) -> None:
-    """Set on NODE what a profile in maintenance-required waits for: the label or annotation of its checks.
+    """Approve the maintenance of NODE: set the label or annotation that its profile in maintenance-required waits for.
 
     The equivalent kubectl commands are printed. Checks that cannot be set, such as a time window, must still pass. If
     there is a choice, --check names the check. With --check you can also approve other transitions than the one into
@@ -49,7 +49,7 @@ def approve(*, node: str, profile: str, check: str, dry_run: str, **configuratio
     \b
     Exit codes:
       0  it is set, or was already
-      1  nothing waits for approval, there are several candidates, or the node could not be changed
+      1  no profile waits for approval, several do, or the node could not be changed
       2  the command line or the file is invalid
       130  interrupted
     """  # noqa: D301 - click does not rewrap a paragraph after \b

@@ -36,8 +36,8 @@ def cluster_info(
 
     \b
     Exit codes:
-      0  everything that is needed is there; with --grant: the manifest was printed
-      1  something needed is missing, or the cluster cannot be reached
+      0  nothing is missing; with --grant: the manifest was printed
+      1  a permission or resource is missing, or the cluster cannot be reached
       2  the command line or the kubeconfig is invalid
       130  interrupted
 

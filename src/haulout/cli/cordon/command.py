@@ -16,7 +16,7 @@ if TYPE_CHECKING:  # heavy: imported at use
 NodeChange = Callable[["Client", "Node"], Awaitable["ChangeResult"]]
 
 
-@click.command("cordon", cls=KubectlCommand, short_help="Keep new pods off nodes.")
+@click.command("cordon", cls=KubectlCommand, short_help="Mark nodes as unschedulable.")
 @node_options
 @dry_run_option
 @options.kubeconfig_options
@@ -44,7 +44,7 @@ def cordon(ctx: click.Context, /, *, dry_run: str, **where: Any) -> None:
     ctx.exit(change_nodes("cordon", change, dry_run=dry_run, **where))
 
 
-@click.command("uncordon", cls=KubectlCommand, short_help="Let new pods onto nodes again.")
+@click.command("uncordon", cls=KubectlCommand, short_help="Mark nodes as schedulable.")
 @node_options
 @click.option(
     "--force", cls=OptionalBoolOption, help="Also uncordon nodes that have cordon owners, and remove the owners."

@@ -128,7 +128,7 @@ async def change_node(client: Client, node: Node, decide: DecideNodeChange, *, d
         except Conflict as error:
             tries += 1
             if tries == _TRIES:
-                return ChangeResult(node.name, problem=f"gave up after repeated write conflicts: {error.message}")
+                return ChangeResult(node.name, problem=f"failed after repeated write conflicts: {error.message}")
             node = await client.get(NODES, node.name)
         except KubeError as error:
             return ChangeResult(node.name, problem=error.message if isinstance(error, ApiError) else str(error))
@@ -158,7 +158,7 @@ def _override_notes(owners: Sequence[CordonOwner], *, now: datetime) -> tuple[st
         release_commands = "; ".join(owner.release_command for owner in present if owner.release_command)
         names = " and ".join(owner.describe(now=now) for owner in present)
         again = (
-            f"the operator cordons the node again until you end that: {release_commands}"
+            f"the operator cordons the node again until you run: {release_commands}"
             if release_commands
             else "it may cordon the node again"
         )

@@ -28,10 +28,10 @@ def doctor(
     namespace: str | None,
     output: str,
 ) -> None:
-    """Find annotations, taints, labels, cordons, budget slots and leases of Haulout without an owner.
+    """Find leftovers of Haulout: annotations, taints, labels, cordons, budget slots and leases without an owner.
 
     Whatever an existing NodeMaintenance, profile or other owner holds is not touched. Objects that you may not read are
-    not checked, and listed.
+    listed, but not checked.
 
     \b
     Exit codes:

@@ -139,7 +139,7 @@ async def repair(client: Client, finding: Finding, *, namespace: str | None = No
                 finding = remaining[0]
                 continue
         return
-    raise KubeError(f"{finding.object_name}: gave up after repeated write conflicts")
+    raise KubeError(f"{finding.object_name}: failed after repeated write conflicts")
 
 
 async def _operator_namespaces(client: Client, namespace: str | None, name: str) -> tuple[str, ...]:
@@ -206,7 +206,7 @@ def _node_findings(client: Client, node: Node, maintenances: Maintenances | None
         yield _node_finding(
             client,
             node,
-            f"annotation {SLOT_WITHDRAWN_ANNOTATION} was left behind",
+            f"annotation {SLOT_WITHDRAWN_ANNOTATION} is a leftover",
             _remove_annotations(node, SLOT_WITHDRAWN_ANNOTATION),
             _REMOVE_ANNOTATION_REMEDY,
         )

@@ -33,7 +33,7 @@ MAX_PARALLEL = 50
     "--skip-wait-for-delete-timeout",
     type=int,
     metavar="SECONDS",
-    help="Do not wait for pods that should have been gone for longer than this; 0 is to wait.",
+    help="Do not wait for pods whose deletion timestamp is older than this; 0 waits for all pods.",
 )
 @click.option(
     "--chunk-size",
@@ -80,7 +80,7 @@ def drain(ctx: click.Context, /, **flags: Any) -> None:
     Exit codes:
       0  all nodes are drained (dry run: would be)
       1  a node was not drained, is unknown, or something was refused
-      2  the command line or the policy makes no sense
+      2  the command line or the policy is invalid
       130  interrupted; 143  terminated
     """  # noqa: D301 - click does not rewrap a paragraph after \b
     check_node_options(flags["nodes"], flags["selector"])

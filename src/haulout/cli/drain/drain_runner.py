@@ -79,7 +79,6 @@ class NodeDrain:
 
     @property
     def terminating_pods(self) -> tuple[PodProgress, ...]:
-        """The pods that are terminating."""
         return tuple(pod for pod in self.pods if pod.state in (PodDrainState.LEAVING, PodDrainState.OVERDUE))
 
     @property
@@ -89,7 +88,6 @@ class NodeDrain:
 
     @property
     def is_over(self) -> bool:
-        """Whether the drain has ended."""
         return self.result not in (NodeDrainState.QUEUED, NodeDrainState.DRAINING)
 
     @property
@@ -104,7 +102,6 @@ class NodeDrain:
         self.result, self.problem, self.ended = NodeDrainState.FAILED, problem, at
 
     def end(self, outcome: DrainOutcome, *, at: datetime) -> None:
-        """Record how the drain ended."""
         self.progress, self.ended = outcome.progress, at
         unfinished = NodeDrainState.BLOCKED if self.is_permanently_blocked else NodeDrainState.INTERRUPTED
         self.result = _STATE_OF_ENDING.get(outcome.result, unfinished)
@@ -130,7 +127,6 @@ _DEADLINE_EXCEEDED = "context deadline exceeded"
 
 
 def is_success(node_drains: Sequence[NodeDrain]) -> bool:
-    """Return whether all nodes are drained."""
     return all(node_drain.result is NodeDrainState.DRAINED for node_drain in node_drains)
 
 
@@ -141,9 +137,7 @@ class ProgressReporter(Protocol):
         """Report that a node was cordoned, or why not."""
         ...
 
-    def on_progress(self, node_drain: NodeDrain) -> None:
-        """Report new progress of a drain."""
-        ...
+    def on_progress(self, node_drain: NodeDrain) -> None: ...
 
     def on_ended(self, node_drain: NodeDrain) -> None:
         """Report how a drain ended, or why it did not begin."""

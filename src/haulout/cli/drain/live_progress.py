@@ -62,7 +62,7 @@ class LiveReporter:
             took = format_elapsed(node_drain.ended - node_drain.started)
             self._print(
                 OutputLine(
-                    f"node/{node_drain.node} drained: {format_pod_count(progress.gone)} left it in {took}",
+                    f"node/{node_drain.node} drained: {format_pod_count(progress.gone)} removed in {took}",
                     is_result=True,
                 )
             )
@@ -178,9 +178,7 @@ def _node_block(node_drain: NodeDrain, *, now: datetime, width: int, bar_width: 
     groups = group_blockers(node_drain)
     below = [Padding(_blocker_line(group, now=now), (0, 0, 0, 2)) for group in groups[:_MAX_BLOCKERS]]
     if len(groups) > _MAX_BLOCKERS:
-        below.append(
-            Padding(Text(f"and {len(groups) - _MAX_BLOCKERS} more that hold it up", style="dim"), (0, 0, 0, 2))
-        )
+        below.append(Padding(Text(f"and {len(groups) - _MAX_BLOCKERS} more blockers", style="dim"), (0, 0, 0, 2)))
     if progress.stale_reason:
         below.append(
             Padding(Text(f"may be outdated: {printable(progress.stale_reason)}", style="yellow"), (0, 0, 0, 2))
@@ -191,7 +189,7 @@ def _node_block(node_drain: NodeDrain, *, now: datetime, width: int, bar_width: 
 def pod_counts(progress: DrainProgress) -> str:
     """Return how many pods are in which state."""
     if not progress.total:
-        return "listing its pods" if not progress.percent else "no pods to leave"
+        return "listing its pods" if not progress.percent else "no pods to evict"
     parts = [f"{progress.gone} of {format_pod_count(progress.total)} gone"]
     if progress.leaving:
         parts.append(f"{progress.leaving} ending")

@@ -47,14 +47,12 @@ class PlainReporter:
             self._print(line)
 
     def on_progress(self, node_drain: NodeDrain) -> None:
-        """Print what is new."""
         self._node_drains[node_drain.node] = node_drain
         if node_drain.progress is not None:
             for line in self._node_reporter(node_drain).new_lines(node_drain.progress, now=self._clock.now()):
                 self._print(line)
 
     def on_ended(self, node_drain: NodeDrain) -> None:
-        """Print how the drain ended."""
         if node_drain.progress is not None and node_drain.result is not NodeDrainState.REFUSED:
             for line in self._node_reporter(node_drain).final_lines(node_drain.progress, now=self._clock.now()):
                 self._print(line)
@@ -215,7 +213,6 @@ def blocker_line(pod: PodProgress, active_blocker: ActiveBlocker, *, now: dateti
 
 
 def ending_lines(node_drain: NodeDrain) -> Iterator[OutputLine]:
-    """Yield how a node's drain ended."""
     if node_drain.result is NodeDrainState.DRAINED:
         yield OutputLine(f"node/{node_drain.node} drained", is_result=True)
         return

@@ -133,9 +133,9 @@ class Collector:
     async def _operator_pods(self) -> list[RawObject]:
         found = await self._list(PODS.with_model(RawObject), namespace=self.options.namespace, labels=OPERATOR_LABELS)
         if not found:
-            place = f"in namespace {self.options.namespace}" if self.options.namespace else "anywhere"
+            place = f"in namespace {self.options.namespace}" if self.options.namespace else "in any namespace"
             self.gaps.append(
-                f"no pods with the label {OPERATOR_LABELS} {place}: no logs and no responses of the operator were "
+                f"no pod has the label {OPERATOR_LABELS} {place}: no logs and no responses of the operator were "
                 "collected"
             )
         return found
@@ -257,7 +257,6 @@ def _redact_file(name: str, text: str, registries: Registries) -> str:
 
 
 def readme(archive_files: Iterable[ArchiveFile], gaps: Sequence[str], *, now: datetime) -> ArchiveFile:
-    """Return the README."""
     files = [f"  {entry.path}  ({len(entry.content):,} bytes)" for entry in archive_files]
     missing = [f"  {entry}" for entry in gaps] or ["  nothing"]
     lines = (

@@ -36,9 +36,9 @@ def gather(
 ) -> None:
     """Collect data for support: nodes, maintenances, notices, history, events, budgets, and the operator itself.
 
-    Of the operator it collects configuration, logs, API answers and metrics. Secrets are not read, and what looks like
-    one is redacted. README.txt in the archive lists what could not be read, and so does the output. The command only
-    reads.
+    From the operator it collects configuration, logs, API responses and metrics. Secrets are not read, and what looks
+    like one is redacted. README.txt in the archive lists what could not be read, and so does the output. The command
+    only reads.
 
     \b
     Exit codes:
@@ -47,7 +47,7 @@ def gather(
       2  the command line is invalid, or the file cannot be written
     """  # noqa: D301 - click does not rewrap a paragraph after \b
     if file and directory:
-        raise click.UsageError("give either --file or --directory, not both")
+        raise click.UsageError("--file and --directory exclude each other: give one")
     from haulout.cli.connect import connect, run
     from haulout.cli.gather.collector import ArchiveFile, Collector, GatherOptions, build_archive, readme, write_files
     from haulout.cli.history.node_history import parse_past_span

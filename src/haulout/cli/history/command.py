@@ -123,9 +123,9 @@ def _output_lines(found: "HistoryResult", output: str, *, is_table: bool) -> "It
 
 def _check_choice(nodes: tuple[str, ...], *, is_all: bool, selector: str | None) -> None:
     if nodes and (is_all or selector is not None):
-        raise click.UsageError("give node names, or --all or -l, not both")
+        raise click.UsageError("node names cannot be combined with --all or -l")
     if not nodes and not is_all and selector is None:
-        raise click.UsageError("expected a NODE, -l SELECTOR or --all")
+        raise click.UsageError("expected node names, -l SELECTOR or --all")
     if selector is not None:
         from haulout.cli.node_lookup import check_selector
 

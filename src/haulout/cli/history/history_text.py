@@ -136,14 +136,14 @@ def _why(entry: Entry) -> str:
 
 
 def _drained_message(drain: DrainFacts) -> str:
-    return f"is drained: {format_pod_count(drain.pods)} left it"
+    return f"is drained: {format_pod_count(drain.pods)} removed"
 
 
 def _drain_facts(drain: DrainFacts) -> str:
-    text = f"{format_pod_count(drain.pods)} left in {format_elapsed(timedelta(seconds=drain.seconds))}"
+    text = f"{format_pod_count(drain.pods)} removed in {format_elapsed(timedelta(seconds=drain.seconds))}"
     if not drain.blocked_by:
         return text
-    return f"{text}, held up longest by {drain.blocked_by} ({format_elapsed(timedelta(seconds=drain.blocked_seconds))})"
+    return f"{text}, blocked longest by {drain.blocked_by} ({format_elapsed(timedelta(seconds=drain.blocked_seconds))})"
 
 
 # JSON and YAML

@@ -15,7 +15,7 @@ if TYPE_CHECKING:  # heavy: imported at use
     from haulout.kube.client import Client
 
 
-@click.command("hold", cls=KubectlCommand, short_help="Keep new maintenance off nodes.")
+@click.command("hold", cls=KubectlCommand, short_help="Keep maintenance from starting on nodes.")
 @node_options
 @click.option("--reason", metavar="TEXT", default="", help="The reason, shown to other users.")
 @click.option("--until", metavar="TIME", help="The end of the hold, such as 2026-12-01T03:00:00Z or +2d.")
@@ -38,7 +38,7 @@ def hold(
     dry_run: str,
     **where: Any,
 ) -> None:
-    """Let no maintenance begin on nodes, for a while or until `haulout release`.
+    """Keep maintenance from starting on nodes, for a time or until `haulout release`.
 
     Profiles do not enter in-maintenance, a NodeMaintenance waits before it cordons, and no Machine is replaced.
     Maintenance in progress continues. The cloud's own maintenance is not stopped: its notice says that the node will
@@ -54,7 +54,7 @@ def hold(
     from haulout.cli.hold.node_hold import HoldRequest, hold_node
 
     if until is not None and span is not None:
-        raise click.UsageError("give either --until or --for, not both")
+        raise click.UsageError("--until and --for exclude each other: give one")
 
     async def change(client: "Client", node: "Node") -> "ChangeResult":
         request = HoldRequest(reason=reason, by=by, until=_ends_at(until, span, now=client.clock.now()))
@@ -63,7 +63,7 @@ def hold(
     ctx.exit(change_nodes("hold", change, dry_run=dry_run, **where))
 
 
-@click.command("release", cls=KubectlCommand, short_help="Let maintenance begin on nodes again.")
+@click.command("release", cls=KubectlCommand, short_help="Let maintenance start on nodes again.")
 @node_options
 @dry_run_option
 @options.kubeconfig_options

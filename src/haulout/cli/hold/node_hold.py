@@ -36,8 +36,6 @@ async def hold_node(client: Client, node: Node, request: HoldRequest, *, dry_run
 
 
 async def release_node(client: Client, node: Node, *, dry_run: str = "none") -> ChangeResult:
-    """Remove the hold of a node."""
-
     async def decide(current: Node) -> NodeChangeDecision:
         hold_text = hold.describe_hold(current, now=client.clock.now())
         if not hold_text:

@@ -91,12 +91,12 @@ def check_times(request: NoticeRequest, *, now: datetime) -> None:
     """Raise `UsageError` for contradicting times."""
     start, end, deadline = request.start, request.end, request.deadline
     if end is not None and end <= start:
-        raise UsageError(f"--end: {end:%Y-%m-%d %H:%M:%S} UTC is not after the start, {start:%Y-%m-%d %H:%M:%S} UTC")
+        raise UsageError(f"--end: expected a time after the start, {_format_value(start)}, found {_format_value(end)}")
     if end is not None and end <= now:
-        raise UsageError(f"--end: {end:%Y-%m-%d %H:%M:%S} UTC is in the past, so the notice would have no effect")
+        raise UsageError(f"--end: {_format_value(end)} is in the past, so the notice would have no effect")
     if deadline is not None and deadline < start:
         raise UsageError(
-            f"--deadline: {deadline:%Y-%m-%d %H:%M:%S} UTC is before the start, {start:%Y-%m-%d %H:%M:%S} UTC"
+            f"--deadline: expected a time not before the start, {_format_value(start)}, found {_format_value(deadline)}"
         )
 
 

@@ -82,7 +82,6 @@ def empty_message(result: NoticeList, *, nodes: Sequence[str]) -> str:
 
 
 def table_row(view: NoticeView, *, is_wide: bool = False) -> tuple[str, ...]:
-    """Return the cells of one notice."""
     spec = view.notice.spec
     cells = (
         printable(view.notice.name),
@@ -111,7 +110,6 @@ def _timestamp_or_dash(instant: datetime | None) -> str:
 
 
 def detail_lines(view: NoticeView) -> Iterator[str]:
-    """Yield all facts about one notice."""
     yield from format_pairs([(click.style(title, bold=True), text) for title, text in _facts(view)])
     history = view.notice.status.history
     if history:
@@ -187,7 +185,6 @@ def lead_time_text(view: NoticeView) -> str:
 
 
 def summary_line(view: NoticeView) -> str:
-    """Return a notice in one line."""
     spec = view.notice.spec
     about = f"{spec.kind} ({spec.reason})" if spec.reason else spec.kind
     if spec.start is None:
@@ -319,7 +316,6 @@ async def print_notice(client: Client, name: str, *, output: str) -> None:
 
 
 async def print_notices(client: Client, query: NoticeQuery, *, output: str) -> NoticeList:
-    """Print the selected notices."""
     result = await list_notices(client, query)
     match output:
         case "json":

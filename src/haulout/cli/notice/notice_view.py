@@ -101,7 +101,6 @@ class NoticeView:
 
 
 def view_of(notice: MaintenanceNotice, *, now: datetime) -> NoticeView:
-    """Return the view of a notice."""
     return NoticeView(notice, phase_at(notice.spec, now=now, lead=lead_time_of(notice)), now)
 
 
@@ -152,7 +151,6 @@ class NoticeQuery:
     everything: bool = False  # including past ones
 
     def matches(self, view: NoticeView) -> bool:
-        """Return whether a notice is selected."""
         if self.nodes and view.node not in self.nodes:
             return False
         if self.sources and view.notice.spec.source not in self.sources:

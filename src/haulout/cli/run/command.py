@@ -238,7 +238,7 @@ def _check_sandbox_limit(hint: str) -> OptionCheck:
 def run(ctx: click.Context, /, **options: Any) -> None:
     """Run the operator until Ctrl-C or SIGTERM.
 
-    It works on the cluster that --kubeconfig and --context name or, in a pod, on the pod's own. Run any number of
+    It connects to the cluster of --kubeconfig and --context or, in a pod, to the pod's own cluster. Run any number of
     replicas: one leads, the others wait. NodeMaintenances are reconciled where their CustomResourceDefinition is
     installed, and profiles where there is a configuration: the SAP maintenance-controller's files work unchanged. Edits
     are applied without a restart.
@@ -247,7 +247,7 @@ def run(ctx: click.Context, /, **options: Any) -> None:
     Machines until their nodes, in workload clusters, are prepared, and forwards requests for their maintenance.
 
     With --sandbox it starts its own cluster: an API server with nodes, a scheduler and controllers, all in memory.
-    kubectl cannot tell it from a real one in daily use. The output says how to connect, and nothing is left behind.
+    kubectl works with it as with a real cluster. The output says how to connect, and nothing is left behind.
 
     \b
     Environment:
@@ -263,7 +263,7 @@ def run(ctx: click.Context, /, **options: Any) -> None:
 
     \b
     Exit codes:
-      0  it was stopped by Ctrl-C or SIGTERM
+      0  stopped by Ctrl-C or SIGTERM
       1  the cluster cannot be reached at the start, or does not accept the credentials
       2  the command line, a file it names or a variable is invalid
     """  # noqa: D301 - click does not rewrap a paragraph after \b

@@ -39,8 +39,6 @@ _MAX_RETENTION = timedelta(days=3650)
 
 
 def dashboard_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options to a command."""
-
     @functools.wraps(command)
     def with_access_settings(*args: Any, **options: Any) -> Any:
         dashboard_values = {name: options.pop(name) for name in DASHBOARD_OPTION_NAMES}
@@ -153,8 +151,6 @@ def _access_settings(
 
 
 def lease_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options to a command."""
-
     @functools.wraps(command)
     def with_lease_timing(*args: Any, **options: Any) -> Any:
         return command(
@@ -209,8 +205,6 @@ def _lease_timing(**values: timedelta | None) -> "LeaderElectionConfig":
 
 
 def retention_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options to a command."""
-
     @functools.wraps(command)
     def with_retention_settings(*args: Any, **options: Any) -> Any:
         from haulout.history.retention import RetentionSettings

@@ -88,7 +88,6 @@ def _owner_names(status: NodeStatus) -> list[str]:
 
 
 def detail_lines(status: NodeStatus, now: datetime) -> list[str]:
-    """Return all facts about one node."""
     rows = [(click.style(name, bold=True), text) for name, text in _facts(status, now)]
     return format_pairs(rows)
 
@@ -117,7 +116,7 @@ def _facts(status: NodeStatus, now: datetime) -> Iterator[tuple[str, str]]:
 
 
 def _next_steps(status: NodeStatus, now: datetime) -> Iterator[tuple[str, str]]:
-    """Yield blockers and what comes next."""
+    """Yield the rows about blockers, the next reconcile, and the command that releases deleted cordon owners."""
     for blocker in status.blockers[:_MAX_BLOCKERS]:
         yield "Blocked by", _blocker_text(blocker, now)
     if len(status.blockers) > _MAX_BLOCKERS:

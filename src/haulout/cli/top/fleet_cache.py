@@ -46,7 +46,7 @@ class FleetCache:
 
     @property
     def now(self) -> datetime:
-        """The current time of the server."""
+        """The current time by the clock of the server, which may differ from the local one."""
         return self.clock.now() + self._clock_offset
 
     async def load(self, client: ApiClient) -> None:
@@ -100,7 +100,7 @@ class FleetCache:
 
 
 async def parse_events(lines: AsyncIterator[bytes]) -> AsyncIterator[tuple[str, bytes]]:
-    """Parse server-sent events: names and data."""
+    """Yield the name and the data of each server-sent event."""
     event, data = "", b""
     async for line in lines:
         text = line.rstrip(b"\r")

@@ -28,7 +28,6 @@ def to_json(explanation: NodeExplanation) -> bytes:
 
 
 def text_lines(explanation: NodeExplanation, *, marks: Marks) -> Iterator[str]:
-    """Yield lines for a terminal."""
     at = f", as of {format_time(explanation.time)}" if explanation.time else ""
     yield click.style(printable(f"Node {explanation.node}{at}"), bold=True)
     if explanation.problem:

@@ -125,7 +125,6 @@ class MachineInformers:
         )
 
     def machine_of(self, node: str) -> Machine | None:
-        """Return the Machine of a node."""
         return next((machine for machine in self.machines.informer.all() if machine.node == node), None)
 
     def open_maintenances(self) -> Iterator[MachineMaintenance]:

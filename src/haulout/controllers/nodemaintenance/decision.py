@@ -150,6 +150,9 @@ def permanent_failure(maintenance: NodeMaintenance) -> Failure | None:
 def _decide_maintenance(observation: Observation) -> NodeMaintenanceDecision:
     maintenance = observation.maintenance
     policy, problem = _policy_or_problem(observation)
+    # Before the node is changed: the object then stays until the node is released. Once it is being deleted, the API
+    # server accepts no new finalizer (ValidateNoNewFinalizers in
+    # staging/src/k8s.io/apimachinery/pkg/api/validation/objectmeta.go).
     if FINALIZER not in maintenance.metadata.finalizers:
         return _decide_first_pod_list(observation, policy) or NodeMaintenanceDecision(action=AddFinalizer())
     if decision := _decide_node_change(observation):

@@ -201,6 +201,7 @@ def _check_cluster(cluster: str, node: str, problems: Mapping[str, str]) -> Quor
         return QuorumResult(True)
     others = {name: problem for name, problem in problems.items() if name != node}
     up = [name for name, problem in others.items() if not problem]
+    # etcd needs a majority of all its members, whether they are up or not (etcd FAQ, "What is failure tolerance?").
     needed = len(problems) // 2 + 1
     if len(up) >= needed:
         return QuorumResult(True)

@@ -151,6 +151,8 @@ class NodeMaintenanceExecutor:
         return changed
 
     async def _set_finalizers(self, maintenance: NodeMaintenance, finalizers: tuple[str, ...]) -> NodeMaintenance:
+        # A merge patch replaces the list of finalizers (RFC 7386). Without the precondition, those that others added
+        # since would be lost.
         precondition = {"uid": maintenance.uid, "resourceVersion": maintenance.resource_version}
         return await self._informers.patch(maintenance, {"metadata": precondition | {"finalizers": finalizers or None}})
 
@@ -235,6 +237,8 @@ class NodeMaintenanceExecutor:
         They are optional: a refusal is only recorded, unless conditions would be left behind.
         """
         try:
+            # A strategic merge patch merges the conditions of a Node by type (patchMergeKey in
+            # staging/src/k8s.io/api/core/v1/types.go), so those of the kubelet stay.
             changed = await self._client.patch(NODES, action.node, strategic_patch(action.change), subresource="status")
         except (Forbidden, AdmissionDenied) as error:
             if action.is_last:
@@ -263,6 +267,8 @@ class NodeMaintenanceExecutor:
         try:
             return await self._acquire_lease(node, looks_new=looks_new)
         except NotFound:
+            # The admission plugin NamespaceLifecycle answers 404 to a create in a namespace that does not exist
+            # (staging/src/k8s.io/apiserver/pkg/admission/plugin/namespace/lifecycle/admission.go).
             await namespaces.create_missing(self._client, self._lease_namespace)
             return await self._acquire_lease(node, looks_new=looks_new)
         except Forbidden as error:  # deleting the namespace deletes the Role in it, too

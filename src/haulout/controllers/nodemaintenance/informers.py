@@ -107,7 +107,7 @@ class NodeMaintenanceInformers:
         self.maintenances = MutationCache(maintenance_informer(client) if maintenances is None else maintenances)
         self.nodes = MutationCache(node_cache(client) if nodes is None else nodes)
         self.sizes = GroupSizes(self.nodes.informer.all)
-        self._outages = NotReadyTracker(client.clock)
+        self._not_ready_nodes = NotReadyTracker(client.clock)
         self.leases = MutationCache(Informer(client, ListWatch(LEASES, namespace=lease_namespace), transform=as_is))
 
     def run_functions(self) -> tuple[Callable[[], Coroutine[Any, Any, None]], ...]:
@@ -245,7 +245,7 @@ class NodeMaintenanceInformers:
     def note_node(self, old: Node | None, new: Node | None) -> None:
         """Update group sizes and NotReady times after a change of a node."""
         self.sizes.on_node_change(old, new)
-        self._outages.on_node_change(old, new)
+        self._not_ready_nodes.on_node_change(old, new)
 
     def find(self, name: str) -> Node | None:
         return self.nodes.get(name)
@@ -259,7 +259,7 @@ class NodeMaintenanceInformers:
 
     def time_until_down(self, node: Node, now: datetime) -> timedelta | None:
         """Return the time until a node is down beyond doubt; None if it is ready."""
-        return self._outages.time_until_down(node, now)
+        return self._not_ready_nodes.time_until_down(node, now)
 
 
 def maintenances_holding(node: Node) -> tuple[str, ...]:

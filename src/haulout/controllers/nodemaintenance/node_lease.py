@@ -28,6 +28,8 @@ def lease_key(node: str, *, namespace: str) -> str:
 
 def owner_reference(node: Node) -> OwnerReference:
     """Return the owner reference by which the lease is garbage-collected with the node."""
+    # A namespaced object may have a cluster-scoped owner
+    # (https://kubernetes.io/docs/concepts/overview/working-with-objects/owners-dependents/).
     return OwnerReference(api_version="v1", kind="Node", name=node.name, uid=node.uid)
 
 

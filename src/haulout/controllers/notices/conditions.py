@@ -88,7 +88,6 @@ class Observation:
 
     @property
     def start(self) -> datetime | None:
-        """The announced start."""
         return self.notice.spec.start
 
     @property
@@ -138,7 +137,6 @@ class Timeliness:
 
     @property
     def status(self) -> str:
-        """The status value of the condition."""
         return "Unknown" if self.is_on_time is None else str(self.is_on_time)
 
 

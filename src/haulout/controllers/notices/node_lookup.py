@@ -78,7 +78,7 @@ class NodeLookup:
         if spec.node_name:
             node = self._by_name.get(spec.node_name)
             return NodeLookupResult(
-                node, f"there is no node {spec.node_name} yet" if node is None else "spec.nodeName names it"
+                node, f"node {spec.node_name} does not exist" if node is None else "spec.nodeName names it"
             )
         machine = machine_key(spec.provider_id)
         found = self._by_machine.get(machine, {}) if machine else {}

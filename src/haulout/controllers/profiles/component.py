@@ -246,7 +246,7 @@ async def _apply_configuration(
             in_force, has_unfinished_nodes = with_default_profile(file.configuration, has_unfinished_nodes=True), True
             await missing_permissions.refresh(in_force)
         if is_new or has_changed:
-            usable = missing_permissions.without_barred(in_force)
+            usable = missing_permissions.without_forbidden_plugins(in_force)
             await informers.prepare(usable)
             controller.use(usable)
         if is_new:

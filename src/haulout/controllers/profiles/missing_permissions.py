@@ -68,7 +68,7 @@ class MissingPermissions:
             log.info("all permissions that profiles need are granted")
         return has_changed
 
-    def without_barred(self, configuration: Configuration) -> Configuration:
+    def without_forbidden_plugins(self, configuration: Configuration) -> Configuration:
         """Return the configuration without the plugins that need a missing permission."""
         return without_forbidden_plugins(configuration, self.missing, namespace=self._namespace)
 

@@ -67,7 +67,6 @@ class NodeFilter:
         return any(getattr(self, condition.name) for condition in fields(self))
 
     def matches(self, tile: NodeSummary) -> bool:
-        """Return whether a tile matches."""
         return (
             _is_in(tile.state, self.states)
             and _is_in(tile.zone, self.zones)
@@ -77,7 +76,6 @@ class NodeFilter:
         )
 
     def apply(self, tiles: Iterable[NodeSummary]) -> tuple[NodeSummary, ...]:
-        """Return the matching tiles."""
         return tuple(tile for tile in tiles if self.matches(tile)) if self else tuple(tiles)
 
 
@@ -132,17 +130,13 @@ class Backend(Protocol):
         """Return the state of the fleet as a whole."""
         ...
 
-    async def fleet(self) -> NodeList:
-        """Return all nodes."""
-        ...
+    async def fleet(self) -> NodeList: ...
 
     async def detail(self, name: str) -> NodeDetail | None:
         """Return all details of a node; None: there is no such node."""
         ...
 
-    async def timeline(self, query: TimelineQuery) -> Timeline:
-        """Return past, current and coming maintenance."""
-        ...
+    async def timeline(self, query: TimelineQuery) -> Timeline: ...
 
     async def history(self, query: HistoryQuery) -> HistoryList:
         """Return the newest history entries of all nodes."""
@@ -156,17 +150,13 @@ class Backend(Protocol):
 
     async def clusters(self) -> ClusterList: ...
 
-    async def configuration(self) -> Configuration:
-        """Return the configuration of profiles."""
-        ...
+    async def configuration(self) -> Configuration: ...
 
     async def check(self, edit: ConfigurationEdit) -> ConfigurationPreview:
         """Return what would change with another configuration."""
         ...
 
-    async def health(self) -> Health:
-        """Return the health of the operator."""
-        ...
+    async def health(self) -> Health: ...
 
     def subscribe(self, *, since: str = "", node: str = "") -> AbstractAsyncContextManager[EventStream]:
         """Subscribe a viewer while the context lasts, from the event with id `since`.

@@ -156,7 +156,7 @@ class RecentWarnings(logging.Handler):
             target.removeHandler(self)
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Keep a warning or an error."""
+        """Keep a message. Messages that differ in numbers only are one entry with a count."""
         try:
             text = _text(record)
         except Exception:  # noqa: BLE001 - as logging does for a message that does not match its arguments

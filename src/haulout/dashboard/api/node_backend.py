@@ -53,21 +53,15 @@ _MAX_UNCACHED = 100
 class OperatorBackend(Protocol):
     """The answers about the operator itself."""
 
-    async def timeline(self, query: TimelineQuery, fleet: NodeList) -> Timeline:
-        """Return past, current and coming maintenance."""
-        ...
+    async def timeline(self, query: TimelineQuery, fleet: NodeList) -> Timeline: ...
 
-    async def configuration(self) -> Configuration:
-        """Return the configuration of profiles."""
-        ...
+    async def configuration(self) -> Configuration: ...
 
     async def check(self, edit: ConfigurationEdit) -> ConfigurationPreview:
         """Return what would change with another configuration."""
         ...
 
-    async def health(self, *, viewers: int) -> Health:
-        """Return the health of the operator."""
-        ...
+    async def health(self, *, viewers: int) -> Health: ...
 
 
 class NoOperatorBackend:

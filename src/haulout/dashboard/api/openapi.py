@@ -222,7 +222,6 @@ def document() -> bytes:
 
 
 def build_document() -> dict[str, Any]:
-    """Return the document as a value."""
     used = {api_type for endpoint in ENDPOINTS for api_type in (endpoint.answer, endpoint.body) if api_type is not None}
     _, components = msgspec.json.schema_components(
         sorted(used | set(EVENTS.values()) | {Problem}, key=lambda api_type: api_type.__name__), ref_template=_REF

@@ -25,7 +25,6 @@ _SENT_WITHIN = timedelta(seconds=10)
 
 
 def require_no_parameters(query: Query) -> None:
-    """Refuse all parameters."""
     _refuse_unknown(query, ())
 
 

@@ -50,7 +50,6 @@ def uncached_response(value: object) -> web.Response:
 
 
 def problem_response(text: str, status: HTTPStatus, *, headers: dict[str, str] | None = None) -> web.Response:
-    """Return an error response."""
     return web.Response(
         body=_encode(Problem(error=text, status=status)),
         status=status,

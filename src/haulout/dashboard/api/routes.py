@@ -63,7 +63,6 @@ class ApiHandler:
         self._streams: set[asyncio.Task[object]] = set()
 
     async def get(self, handler: BackendHandler, request: web.Request) -> web.StreamResponse:
-        """Answer a GET request."""
         backend = self._backend()
         if backend is None:
             return await self.forwarder.forward(request)

@@ -54,7 +54,6 @@ def nonce_of(request: web.Request) -> str:
 
 
 def new_nonce() -> str:
-    """Return a random nonce."""
     return secrets.token_urlsafe(_MIN_NONCE_LENGTH)
 
 

@@ -146,7 +146,6 @@ class AuthMiddleware:
         return found
 
     async def authorize(self, requester: Requester) -> AccessDecision:
-        """Return whether a sender may read."""
         if self.mode is AuthMode.OFF:
             return AccessDecision(HTTPStatus.OK)
         return (
@@ -156,8 +155,6 @@ class AuthMiddleware:
         )
 
     def install(self, app: web.Application) -> None:
-        """Add the middleware to an application."""
-
         @web.middleware
         async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
             if self.mode is AuthMode.OFF and not are_allowed(request.headers.getall("Host", ()), names=self._hosts):

@@ -60,7 +60,7 @@ def operator_permissions(namespace: str) -> tuple[Permission, ...]:
 
 
 def permissions(mode: Impersonation) -> tuple[Permission, ...]:
-    """Return the permissions of the account."""
+    """Return what the ServiceAccount that impersonates users needs."""
     if mode is Impersonation.UNRESTRICTED:
         return (
             *(Permission(("impersonate",), "", item, None, _WHY) for item in ("users", "groups", "serviceaccounts")),

@@ -80,7 +80,7 @@ class TokenReviewLimits:
         return wait
 
     def refund(self, address: str) -> None:
-        """Undo `take`: the token was valid."""
+        """Undo `take`, since only invalid tokens count."""
         self._failed.refund(address)
         self._failed_by_all.refund(_ALL)
 
@@ -148,7 +148,7 @@ class TokenBuckets:
         return 0
 
     def refund(self, key: str) -> None:
-        """Put back a token."""
+        """Undo `take`: put the token back into its bucket."""
         if key in self._full_at:
             self._full_at[key] -= self._refill
 

@@ -65,7 +65,7 @@ class Subscriber:
         self._changed.set()
 
     def reset(self) -> None:
-        """Send `reset` and end the stream."""
+        """Send `reset`, which makes the client reload everything, and end the stream."""
         self._queued, self._size, self._is_ended = [_RESET], 0, True
         self._changed.set()
 
@@ -110,7 +110,6 @@ class Broadcaster:
         self.reset_all()
 
     def reset_all(self) -> None:
-        """Reset all subscribers."""
         for subscriber in tuple(self._subscribers):
             subscriber.reset()
 
@@ -119,7 +118,6 @@ class Broadcaster:
         return f"{self._epoch}-{self._sequence + 1}"
 
     def publish(self, kind: str, value: ApiType) -> None:
-        """Send an event to all subscribers."""
         self._sequence += 1
         message = encode_event(kind, value, self.revision)
         self._history.append((self._sequence, message))

@@ -131,7 +131,7 @@ def read_credentials(path: Path) -> Mapping[str, str] | ExternalAccount:
         content = path.read_bytes()[:_MAX_FILE_BYTES]
         found = msgspec.json.decode(content, type=dict[str, Any])
     except OSError as error:
-        raise _config_error(f"expected a file that can be read, found {str(path)!r}: {error.strerror}") from error
+        raise _config_error(f"expected a readable file, found {str(path)!r}: {error.strerror}") from error
     except DECODE_ERRORS as error:
         raise _config_error(f"expected JSON in {str(path)!r}: {error}") from error
     kind = str(found.get("type") or "")

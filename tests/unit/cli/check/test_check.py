@@ -267,7 +267,7 @@ def test_json_output_has_errors(haulout: RunCommand) -> None:
 def test_missing_file_is_named(haulout: RunCommand) -> None:
     code, out, err = haulout("check", "nowhere.yaml")
     assert (code, out) == (2, "")
-    assert err == "haulout: nowhere.yaml: expected a file that can be read: no such file or directory\n"
+    assert err == "haulout: nowhere.yaml: cannot read the file: no such file or directory\n"
 
 
 def test_file_is_read_from_standard_input(haulout: RunCommand, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -131,7 +131,7 @@ async def test_forced_uncordon_of_a_held_node_warns_that_the_operator_cordons_it
         await hold(cluster)
         done = await uncordon_node(cluster.client, await node_of(cluster), force=True)
         assert done.verb is ChangeVerb.UNCORDONED
-        assert "the operator cordons the node again until you end that: kubectl delete nm patch-n1" in done.notes[0]
+        assert "the operator cordons the node again until you run: kubectl delete nm patch-n1" in done.notes[0]
         node = await node_of(cluster)
         assert not node.spec.unschedulable
         assert DRAIN not in node.spec.taints
@@ -237,7 +237,7 @@ async def test_repeated_write_conflicts_end_the_command(clock: Clock) -> None:
     async with a_drain_cluster(clock, "n1") as cluster:
         cluster.transport.faults.fail_before_effect(method="PATCH", path="/nodes/n1", response=409, times=None)
         done = await cordon_node(cluster.client, await node_of(cluster))
-        assert done.problem.startswith("gave up after repeated write conflicts")
+        assert done.problem.startswith("failed after repeated write conflicts")
 
 
 async def test_refusal_is_printed_with_the_message_of_the_server(clock: Clock) -> None:

@@ -85,7 +85,7 @@ def test_only_the_oldest_blockers_are_shown() -> None:
     ]
     lines = render_lines(a_record("n1", *rows), width=200)
     assert len([line for line in lines if line.startswith("  blocked")]) == 3
-    assert "  and 2 more that hold it up" in lines
+    assert "  and 2 more blockers" in lines
 
 
 def test_view_fits_the_terminal_and_keeps_blocked_nodes() -> None:
@@ -140,7 +140,7 @@ async def test_final_lines_are_printed_above_the_view(clock: Clock) -> None:
         "node/n1 cordoned",
         "node/n1: held by somebody",
         "Warning: deleting Pods with local storage: shop/a",
-        "node/n1 drained: 4 pods left it in 25s",
+        "node/n1 drained: 4 pods removed in 25s",
         "Warning: pod shop/b was created again and stays: its replacements would be created again, too",
         'error: unable to drain node "n2" due to error: cannot delete Pods, continuing command...',
     ]

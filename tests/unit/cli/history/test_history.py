@@ -45,7 +45,7 @@ from support.cli.command_runner import command_runner
 from support.clusters.drain_cluster import DrainCluster, a_drain_cluster
 
 OS = "profile/os"
-DRAINED = "node n1 is drained: 7 pods left it"
+DRAINED = "node n1 is drained: 7 pods removed"
 
 
 def entries(cluster: DrainCluster) -> list[Entry]:
@@ -94,7 +94,7 @@ async def test_text_output_has_the_expected_lines(clock: Clock) -> None:
         await put_record(cluster)
         found = await read_histories(cluster.client, HistoryQuery(("n1",)))
         days, hours, later, last = (f"{it.time:%Y-%m-%d %H:%M:%S}" for it in entries(cluster))
-        reason = "7 pods left in 1m35s, held up longest by PodDisruptionBudget shop/cart (1m1s)"
+        reason = "7 pods removed in 1m35s, blocked longest by PodDisruptionBudget shop/cart (1m1s)"
         assert lines(found) == [
             "TIME (UTC)            DURATION   OBJECT                  CHANGE                                  REASON",
             f"{days}   -          NodeMaintenance patch   → Running                               disk",
@@ -281,7 +281,7 @@ def test_invalid_span_is_refused(text: str) -> None:
 @pytest.mark.parametrize(
     ("line", "problem"),
     [
-        ("history", "expected a NODE, -l SELECTOR or --all"),
+        ("history", "expected node names, -l SELECTOR or --all"),
         ("history n1 --all", "--all"),
         ("history n1 -l pool=a", "-l"),
         ("history -l a,=", "--selector"),

@@ -121,7 +121,7 @@ def test_invalid_end_is_refused(until: str | None, span: str | None, problem: st
 def test_command_line_is_validated_before_any_change(capsys: pytest.CaptureFixture[str]) -> None:
     haulout = command_runner(capsys)
     both = haulout("hold", "n1", "--for", "1h", "--until", "+1h")
-    assert (both.code, "give either --until or --for, not both" in both.err) == (2, True)
+    assert (both.code, "--until and --for exclude each other: give one" in both.err) == (2, True)
     assert haulout("hold").code == 2
     assert haulout("release").code == 2
 

@@ -306,13 +306,13 @@ def test_clock_skew_to_the_cluster_is_a_warning(minutes: float, expected: str) -
 @pytest.mark.parametrize(
     ("args", "expected"),
     [
-        (("--start", "+1h", "--end", "+30m"), "--end: .* is not after the start, "),
-        (("--start", "+1h", "--end", "+1h"), "--end: .* is not after the start, "),
+        (("--start", "+1h", "--end", "+30m"), "--end: expected a time after the start, "),
+        (("--start", "+1h", "--end", "+1h"), "--end: expected a time after the start, "),
         (
             ("--start", "2020-01-01T00:00Z", "--end", "2020-01-02T00:00Z"),
             "--end: 2020-01-02 00:00:00 UTC is in the past",
         ),
-        (("--start", "+1h", "--deadline", "+30m"), "--deadline: .* is before the start, "),
+        (("--start", "+1h", "--deadline", "+30m"), "--deadline: expected a time not before the start, "),
         (("--start", "soon"), "--start: expected a time such as 2026-12-01T03:00:00Z"),
         (("--start", "2026-12-01 03:00"), "--start: the time zone of '2026-12-01 03:00'"),
         (("--start", "+1h", "--end", "later"), "--end: expected a time"),

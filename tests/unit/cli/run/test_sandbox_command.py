@@ -278,7 +278,7 @@ def test_missing_configuration_file_is_named(run: Run, tmp_path: Path) -> None:
     for flags in ((), ("--sandbox",)):
         outcome = run(*flags, "--config", str(missing))
         assert outcome.code == 2
-        assert outcome.err == f"haulout: {missing}: expected a file that can be read: no such file or directory\n"
+        assert outcome.err == f"haulout: {missing}: cannot read the file: no such file or directory\n"
 
 
 def test_all_errors_in_the_configuration_are_reported_before_the_start(run: Run, tmp_path: Path) -> None:

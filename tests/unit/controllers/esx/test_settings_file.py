@@ -108,7 +108,7 @@ def test_repr_of_esx_settings_contains_no_password() -> None:
 
 
 def test_missing_esx_file_is_rejected_at_the_start(tmp_path: Path) -> None:
-    with pytest.raises(ConfigErrors, match=r"esx.yaml: expected a file that can be read: no such file"):
+    with pytest.raises(ConfigErrors, match=r"esx.yaml: cannot read the file: no such file"):
         EsxFile(tmp_path / "esx.yaml", ENVIRON)
 
 

@@ -139,4 +139,4 @@ def test_haulout_check_explains_kubernikus_settings(haulout: RunCommand, tmp_pat
 def test_missing_kubernikus_file_is_an_error_at_the_start(haulout: RunCommand, tmp_path: Path) -> None:
     found = haulout("run", "--kubernikus", str(tmp_path / "none.yaml"))
     assert found.code == 2
-    assert "none.yaml: expected a file that can be read: no such file" in found.err
+    assert "none.yaml: cannot read the file: no such file" in found.err

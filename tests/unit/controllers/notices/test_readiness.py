@@ -24,8 +24,8 @@ from support.packaging.argocd import HEALTH, health
 
 NOW = datetime(2026, 1, 5, 9, tzinfo=UTC)
 HERE = NodeLookupResult(Node(metadata=ObjectMeta(name="n1"), spec=NodeSpec(unschedulable=True)), "it is named")
-NOT_THERE = NodeLookupResult(None, "there is no node n1 yet")
-GONE = NodeLookupResult(None, "there is no node n1 yet", "n1")
+NOT_THERE = NodeLookupResult(None, "node n1 does not exist")
+GONE = NodeLookupResult(None, "node n1 does not exist", "n1")
 
 
 def a_notice(start: timedelta = HOUR, status: MaintenanceNoticeStatus | None = None, **spec: Any) -> MaintenanceNotice:

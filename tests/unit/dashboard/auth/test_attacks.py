@@ -80,7 +80,7 @@ async def test_role_of_the_user_limits_reads_and_actions(tmp_path: Path) -> None
             )
         refused = await world.act("vera", **START)
         assert refused.status == 403
-        assert refused.error.startswith("vera may not do this: ")
+        assert refused.error.startswith("vera is not allowed to do this: ")
         assert 'User "vera" cannot create resource "nodemaintenances"' in refused.error
         await assert_nothing_was_done(world)
         done = await world.act("olga", **START)

@@ -64,7 +64,7 @@ def test_oauth_scope_is_read_only_unless_early_start_is_enabled() -> None:
         (
             {"HAULOUT_GCP": "1", "GOOGLE_APPLICATION_CREDENTIALS": "/none.json"},
             "GOOGLE_APPLICATION_CREDENTIALS",
-            "expected a file that can be read, found '/none.json'",
+            "expected a readable file, found '/none.json'",
         ),
     ],
 )

@@ -99,7 +99,7 @@ def test_invalid_credentials_file_is_rejected_with_its_variable(
 
 
 def test_missing_or_malformed_credentials_file_is_rejected(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"expected a file that can be read, found .*No such file"):
+    with pytest.raises(ConfigError, match=r"expected a readable file, found .*No such file"):
         read_credentials(tmp_path / "none.json")
     (tmp_path / "x.json").write_text("not json")
     with pytest.raises(ConfigError, match="expected JSON in"):

@@ -257,4 +257,4 @@ def test_a_pod_leaves_when_the_first_taint_is_no_longer_tolerated(
         Taint(key="b", effect="NoExecute"),
         Taint(key="c", effect="NoSchedule"),
     ]
-    assert eviction_time(tolerations, taints, first_seen_at={"b": instant_at(40)}, now=instant_at(100)) == instant
+    assert eviction_time(tolerations, taints, first_observed_at={"b": instant_at(40)}, now=instant_at(100)) == instant

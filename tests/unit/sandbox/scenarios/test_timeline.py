@@ -13,7 +13,7 @@ from haulout_sandbox.scenarios.scenario_cluster import ScenarioCluster
 from support.clusters.scenario_run import SECOND, THREE_NODES, running_scenario
 
 
-def test_there_is_a_deed_for_each_thing_that_can_happen(clock: Clock) -> None:
+def test_each_action_of_a_timeline_has_a_handler(clock: Clock) -> None:
     scenario = ScenarioCluster(Cluster(clock), parse(THREE_NODES.encode(), file="s.yaml", name="s"))
     names = dict(zip(TimelineEntry.__struct_fields__, TimelineEntry.__struct_encode_fields__, strict=True))
     assert set(scenario.action_handlers) == {names[action] for action in ACTION_FIELDS}

@@ -190,7 +190,7 @@ class NodeLifecycleController:
         for pod in list(self._informers.pods.by_index("node", node.key)):
             if pod.deleted_at is not None:
                 continue
-            evict_at = decision.eviction_time(pod.tolerations, node.taints, first_seen_at=first_seen, now=now)
+            evict_at = decision.eviction_time(pod.tolerations, node.taints, first_observed_at=first_seen, now=now)
             if evict_at is not None and evict_at <= now:
                 await self._evict_pod(pod)
             elif evict_at is not None:

@@ -99,11 +99,15 @@ def _is_managed_taint(key: str, effect: str) -> bool:
 
 
 def eviction_time(
-    tolerations: Sequence[Toleration], taints: Iterable[Taint], *, first_seen_at: Mapping[str, datetime], now: datetime
+    tolerations: Sequence[Toleration],
+    taints: Iterable[Taint],
+    *,
+    first_observed_at: Mapping[str, datetime],
+    now: datetime,
 ) -> datetime | None:
     """Return when a pod must leave its node because of taints; None if it may stay.
 
-    tolerationSeconds count from the taint's timeAdded or, if that is absent, from `first_seen_at`.
+    tolerationSeconds count from the taint's timeAdded or, if that is absent, from `first_observed_at`.
     """
     instants: list[datetime] = []
     for taint in taints:
@@ -113,7 +117,7 @@ def eviction_time(
         if toleration is None:
             return now
         if toleration.toleration_seconds is not None:
-            since = taint.time_added or first_seen_at.get(taint.key, now)
+            since = taint.time_added or first_observed_at.get(taint.key, now)
             instants.append(since + timedelta(seconds=max(toleration.toleration_seconds, 0)))
     return min(instants, default=None)
 

@@ -66,4 +66,4 @@ def read_file(path: Path, name: str) -> bytes:
         return path.read_bytes()
     except OSError as error:
         reason = (error.strerror or "it cannot be read").lower()
-        raise ConfigErrors([ConfigError(f"expected a file that can be read: {reason}", file=name)]) from None
+        raise ConfigErrors([ConfigError(f"cannot read the file: {reason}", file=name)]) from None

@@ -244,7 +244,7 @@ async def _drain_statuses(client: Client, observed: ObservedNode, cluster: Snaps
 
 async def _permission_notes(client: Client) -> list[str]:
     """Return the operator's last event about missing permissions: this evaluation uses the permissions of the user."""
-    latest = max(await _events(client, forbidden_plugins.PERMISSIONS_MISSING), key=_last_seen, default=None)
+    latest = max(await _events(client, forbidden_plugins.PERMISSIONS_MISSING), key=_last_observed_at, default=None)
     return [] if latest is None else [f"event of the operator: {latest.note}"]
 
 
@@ -252,7 +252,7 @@ async def _loop_notes(client: Client, node: str) -> list[str]:
     """Return recent events about profiles that loop, which a single evaluation does not show."""
     since = client.clock.now() - _RECENT
     found = await _events(client, LOOP_REASON)
-    notes = [event.note for event in found if event.regarding.name == node and _last_seen(event) >= since]
+    notes = [event.note for event in found if event.regarding.name == node and _last_observed_at(event) >= since]
     return [f"event of the operator: {note}" for note in dict.fromkeys(notes)]
 
 
@@ -264,7 +264,7 @@ async def _events(client: Client, reason: str) -> Sequence["_Event"]:
         return []
 
 
-def _last_seen(event: "_Event") -> datetime:
+def _last_observed_at(event: "_Event") -> datetime:
     return event.series.last_observed_time or event.event_time or _NEVER
 
 

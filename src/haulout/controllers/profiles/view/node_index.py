@@ -74,7 +74,7 @@ class NodeIndex:
             {_STATE_INDEX: _counted_states, _AVAILABILITY_INDEX: _availability}
         )
         self._sizes = GroupSizes(lambda: (row.node for row in self._store.all()))
-        self._outages = NotReadyTracker(clock)
+        self._not_ready_nodes = NotReadyTracker(clock)
         self._with_label: dict[str, dict[str, _Row]] = {}  # for requested labels only
 
     # Read
@@ -112,7 +112,7 @@ class NodeIndex:
 
     def time_until_down(self, node: Node, now: datetime) -> timedelta | None:
         """Return in what time a node counts as down; None if it is ready."""
-        return self._outages.time_until_down(node, now)
+        return self._not_ready_nodes.time_until_down(node, now)
 
     # Updates
 
@@ -144,7 +144,7 @@ class NodeIndex:
         old = self._store.put(row)
         before = None if old is None else old.node
         self._sizes.on_node_change(before, row.node)
-        self._outages.on_node_change(before, row.node)
+        self._not_ready_nodes.on_node_change(before, row.node)
         for key, rows in self._with_label.items():
             if key in row.node.metadata.labels:
                 rows[row.key] = row
@@ -154,7 +154,7 @@ class NodeIndex:
     def _remove(self, row: _Row) -> None:
         self._store.drop(row.key)
         self._sizes.on_node_change(row.node, None)
-        self._outages.on_node_change(row.node, None)
+        self._not_ready_nodes.on_node_change(row.node, None)
         for rows in self._with_label.values():
             rows.pop(row.key, None)
         self._on_change(row.key, _changed_topics(row, None), False)

@@ -123,7 +123,6 @@ def differences(before: Decision | None, after: Decision | None) -> Iterator[tup
 
 
 def profile_outcomes(result: Decision | None) -> Mapping[str, ProfileOutcome]:
-    """Return the outcomes by profile."""
     return {} if result is None else {report.name: _profile_outcome(report, result) for report in result.reports}
 
 

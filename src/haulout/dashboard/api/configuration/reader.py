@@ -56,7 +56,6 @@ class ConfigurationReader:
         self._pending = 0
 
     async def current(self) -> Configuration:
-        """Return the configuration in force."""
         async with self._cache_lock:
             file = self._file()
             if self._cached is None or self._cached[0] != file:

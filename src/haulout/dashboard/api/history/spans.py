@@ -54,7 +54,6 @@ class CurrentState:
 
 
 def all_spans(entries: Sequence[Entry], current: CurrentState, *, at: datetime) -> Iterator[Span]:
-    """Yield all spans of a node."""
     by_owner: dict[str, list[Entry]] = {}
     for entry in entries:
         by_owner.setdefault(entry.object, []).append(entry)
@@ -218,7 +217,7 @@ def _running_drain_spans(drain: DrainSummary, *, at: datetime) -> Iterator[Span]
 
 def _drain_summary(facts: DrainFacts) -> str:
     pods = format_count(facts.pods, "pod")
-    text = f"{pods} left in {duration.format_short(_duration(facts.seconds))}"
+    text = f"{pods} removed in {duration.format_short(_duration(facts.seconds))}"
     if not facts.blocked_by:
         return text
     return f"{text}; {facts.blocked_by} blocked it for {duration.format_short(_duration(facts.blocked_seconds))}"

@@ -65,7 +65,6 @@ class NodeObservation:
 
     @property
     def ready_condition(self) -> Condition | None:
-        """The node's condition `Ready`."""
         return next((condition for condition in self.node.status.conditions if condition.type == "Ready"), None)
 
     @property
@@ -154,7 +153,7 @@ class InformerSubscription:
         self.resubscribe()
 
     def stop(self) -> None:
-        """Unsubscribe."""
+        """Unsubscribe from all informers and components; also from the controllers of profiles and notices."""
         self._unsubscribe_components()
         self._profiles = self._notices = None
         for unsubscribe in self._unsubscribes:

@@ -44,7 +44,7 @@ function lasted({ time, since }) {
   if (!since) return null;
   const seconds = (ms(time) - ms(since)) / 1000;
   const remark = seconds < 0 ? "; a clock was set back meanwhile, so the duration is unknown" : "";
-  return h("span", { title: `in the state before since ${full(since)}${remark}` }, seconds < 0 ? "?" : duration(seconds));
+  return h("span", { title: `in the previous state since ${full(since)}${remark}` }, seconds < 0 ? "?" : duration(seconds));
 }
 
 function change({ from, to, result, drainSeconds: seconds, drainPods: pods }) {

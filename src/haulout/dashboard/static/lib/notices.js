@@ -31,7 +31,7 @@ export function noticeFacts(notice) {
       { class: "facts small" },
       fact("Starts", time(notice.start)),
       fact("Ends", time(notice.end)),
-      fact("Starts at the latest", time(notice.deadline)),
+      fact("Latest start", time(notice.deadline)),
       fact("Drain starts", time(notice.drainAt)),
       fact("Expected drain time", notice.predictedDrainSeconds ? `about ${duration(notice.predictedDrainSeconds)}, based on previous drains` : ""),
       fact("Rescheduled", text(notice.rescheduled) || (notice.reschedulable ? "no; the source can reschedule it" : "")),

@@ -56,7 +56,7 @@ export function lasting(span) {
 }
 
 export function inWords(span, zone) {
-  const end = span.to === null ? "open end" : zone.full(span.to);
+  const end = span.to === null ? "no end" : zone.full(span.to);
   return [kindWord(span), span.title, span.state, `${zone.full(span.from)} to ${end}`, lasting(span), span.message].filter(Boolean).join(", ");
 }
 
@@ -75,7 +75,7 @@ export function spanCard(node, span, zone) {
       node ? line("Node", h("bdi", {}, node)) : null,
       line("From", both(span.from)),
       line("To", span.to === null ? "unknown" : both(span.to)),
-      line("Length", lasting(span)),
+      line("Duration", lasting(span)),
     ),
     span.message ? h("p", { class: "span-card-message" }, h("bdi", {}, span.message)) : null,
   );

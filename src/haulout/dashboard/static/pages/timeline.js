@@ -214,7 +214,7 @@ export function mount(root, context) {
       h(
         "table",
         { class: "stacked" },
-        h("thead", {}, h("tr", {}, ["Node", "What", "State", "From", "To", "Length", "Why"].map((it) => h("th", { scope: "col" }, it)))),
+        h("thead", {}, h("tr", {}, ["Node", "What", "State", "From", "To", "Duration", "Why"].map((it) => h("th", { scope: "col" }, it)))),
         h(
           "tbody",
           {},

@@ -234,7 +234,7 @@ def test_file_without_an_interval_is_refused(text: str) -> None:
 
 
 def test_missing_file_is_reported() -> None:
-    with pytest.raises(ConfigErrors, match=r"nowhere\.yaml: expected a file that can be read: no such file"):
+    with pytest.raises(ConfigErrors, match=r"nowhere\.yaml: cannot read the file: no such file"):
         loader.load(Path("nowhere.yaml"), REGISTRIES, {})
 
 

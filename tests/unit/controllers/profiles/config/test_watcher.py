@@ -135,7 +135,7 @@ async def test_restored_file_causes_no_change(watched: ConfigWatcher[Loaded], fi
         await seconds(clock, 1.1)
         replace(file, GOOD)
         await seconds(clock, 1.1)
-    assert callbacks == ["problem: expected a file that can be read: no such file or directory", "restored"]
+    assert callbacks == ["problem: cannot read the file: no such file or directory", "restored"]
 
 
 async def test_file_that_is_being_written_is_not_loaded_until_it_is_stable(

@@ -181,7 +181,7 @@ def test_drain_span_has_duration_and_longest_blocker() -> None:
     (span,) = all_spans([drained], CurrentState(), at=NOW)
     assert (span.kind, span.title, span.state) == ("drain", "profile os", "Drained")
     assert (span.start, span.end) == (at(2.5), at(3))
-    assert span.message == "12 pods left in 30m; PodDisruptionBudget shop/cart blocked it for 10m"
+    assert span.message == "12 pods removed in 30m; PodDisruptionBudget shop/cart blocked it for 10m"
 
 
 def test_running_drain_span_has_its_progress() -> None:

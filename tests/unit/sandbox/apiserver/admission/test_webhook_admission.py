@@ -246,7 +246,7 @@ async def test_a_denial_in_a_collection_keeps_the_rest(
     assert [item["metadata"]["name"] for item in cluster.objects("configmaps")] == ["b", "c"]
 
 
-async def test_a_dry_run_is_told_as_one_and_writes_nothing(
+async def test_a_dry_run_is_marked_as_one_and_writes_nothing(
     cluster: ApiServer, api: InProcessTransport, hooks: RecordedWebhooks
 ) -> None:
     hooks.add(rule("nodes"))

@@ -1,8 +1,8 @@
 """An event loop that runs faster than real time: at a fixed speed, or as fast as possible.
 
-    with asyncio.Runner(loop_factory=PacedLoop) as runner:     # full speed: an hour passes as fast as its work is done
+    with asyncio.Runner(loop_factory=AcceleratedLoop) as runner:  # full speed: an hour passes as fast as its work
         …
-        loop.set_speed(60)                                     # from now on a minute passes each second
+        loop.set_speed(60)                                         # from now on a minute passes each second
 
 `loop.time()`, `asyncio.timeout` and a `VirtualClock` agree, as on simulated time. As there, time moves only when
 nothing is runnable, and never past a due timer. It follows the machine's clock and may fall behind, when the work takes
@@ -23,7 +23,7 @@ from haulout_sandbox.event_loops.stepped_loop import SteppedLoop
 _REAL_CLOCK = RealClock()
 
 
-class PacedLoop(SteppedLoop):
+class AcceleratedLoop(SteppedLoop):
     """An event loop whose time follows the machine's clock (`monotonic`)."""
 
     def __init__(self, *, monotonic: Callable[[], float] = _REAL_CLOCK.monotonic) -> None:
@@ -61,7 +61,7 @@ class PacedLoop(SteppedLoop):
 class _WaitingSelector(selectors.DefaultSelector):
     """Waits for file descriptors until the loop's next timer at most, and then moves the loop's time."""
 
-    def __init__(self, loop: PacedLoop) -> None:
+    def __init__(self, loop: AcceleratedLoop) -> None:
         super().__init__()
         self._loop = loop
 

@@ -1,4 +1,4 @@
-"""The paced loop: simulated and real time, and that slow work causes no timeouts."""
+"""The accelerated loop: simulated and real time, and that slow work causes no timeouts."""
 
 import asyncio
 import math
@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from haulout_sandbox.event_loops.paced_loop import PacedLoop
+from haulout_sandbox.event_loops.accelerated_loop import AcceleratedLoop
 from haulout_sandbox.event_loops.virtual_time import VirtualClock
 
 START = datetime(2026, 3, 1, tzinfo=UTC)
@@ -38,15 +38,15 @@ class Machine:
         else:
             self.seconds += seconds
 
-    def run(self, scenario: Callable[[PacedLoop, VirtualClock], Awaitable[Any]]) -> Any:
+    def run(self, scenario: Callable[[AcceleratedLoop, VirtualClock], Awaitable[Any]]) -> Any:
         """Run a scenario on this machine, without waiting until it sets a speed."""
 
         async def main() -> Any:
             loop = asyncio.get_running_loop()
-            assert isinstance(loop, PacedLoop)
+            assert isinstance(loop, AcceleratedLoop)
             return await scenario(loop, VirtualClock(START))
 
-        with asyncio.Runner(loop_factory=lambda: PacedLoop(monotonic=lambda: self.seconds)) as runner:
+        with asyncio.Runner(loop_factory=lambda: AcceleratedLoop(monotonic=lambda: self.seconds)) as runner:
             return runner.run(main())
 
 
@@ -69,7 +69,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
 
 @pytest.mark.parametrize(("speed", "takes"), [(1, 3600), (60, 60), (3600, 1), (2.5, 1440), (0.5, 7200)])
 def test_an_hour_takes_an_hour_divided_by_the_speed(machine: Machine, speed: float, takes: float) -> None:
-    async def scenario(loop: PacedLoop, clock: VirtualClock) -> None:
+    async def scenario(loop: AcceleratedLoop, clock: VirtualClock) -> None:
         loop.set_speed(speed)
         await clock.sleep(HOUR)
         assert clock.now() == START + HOUR
@@ -79,7 +79,7 @@ def test_an_hour_takes_an_hour_divided_by_the_speed(machine: Machine, speed: flo
 
 
 def test_loop_without_a_speed_does_not_wait(machine: Machine) -> None:
-    async def scenario(loop: PacedLoop, clock: VirtualClock) -> None:
+    async def scenario(loop: AcceleratedLoop, clock: VirtualClock) -> None:
         await clock.sleep(HOUR)
         assert machine.seconds == 1000
         assert clock.now() == START + HOUR
@@ -92,7 +92,7 @@ def test_loop_without_a_speed_does_not_wait(machine: Machine) -> None:
 
 
 def test_timeouts_agree_with_the_virtual_clock(machine: Machine) -> None:
-    async def scenario(loop: PacedLoop, clock: VirtualClock) -> None:
+    async def scenario(loop: AcceleratedLoop, clock: VirtualClock) -> None:
         loop.set_speed(60)
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(90):
@@ -105,7 +105,7 @@ def test_timeouts_agree_with_the_virtual_clock(machine: Machine) -> None:
 def test_slow_work_does_not_cause_timeouts(machine: Machine) -> None:
     """The work takes a second of real time, an hour at this speed; the result is still in time."""
 
-    async def scenario(loop: PacedLoop, clock: VirtualClock) -> None:
+    async def scenario(loop: AcceleratedLoop, clock: VirtualClock) -> None:
         loop.set_speed(3600)
         async with asyncio.timeout(30):
             machine.seconds += 1
@@ -116,7 +116,7 @@ def test_slow_work_does_not_cause_timeouts(machine: Machine) -> None:
 
 
 def test_delayed_timers_catch_up_in_order(machine: Machine) -> None:
-    async def scenario(loop: PacedLoop, clock: VirtualClock) -> list[tuple[timedelta, float]]:
+    async def scenario(loop: AcceleratedLoop, clock: VirtualClock) -> list[tuple[timedelta, float]]:
         loop.set_speed(1)
         await clock.sleep(SECOND)
         machine.seconds += 10  # the machine was suspended
@@ -134,7 +134,7 @@ def test_delayed_timers_catch_up_in_order(machine: Machine) -> None:
 def test_external_input_is_handled_at_its_own_simulated_time(machine: Machine) -> None:
     """Between two timers, input is handled at its own instant, not at that of the previous timer."""
 
-    async def scenario(loop: PacedLoop, clock: VirtualClock) -> timedelta:
+    async def scenario(loop: AcceleratedLoop, clock: VirtualClock) -> timedelta:
         loop.set_speed(10)
         ours, theirs = socket.socketpair()
         alarm = clock.call_at(START + HOUR, lambda: None)
@@ -150,7 +150,7 @@ def test_external_input_is_handled_at_its_own_simulated_time(machine: Machine) -
 
 @pytest.mark.parametrize("speed", [0, -1, math.nan])
 def test_invalid_speed_is_rejected(machine: Machine, speed: float) -> None:
-    async def scenario(loop: PacedLoop, _: VirtualClock) -> None:
+    async def scenario(loop: AcceleratedLoop, _: VirtualClock) -> None:
         with pytest.raises(ValueError, match="expected a speed above 0"):
             loop.set_speed(speed)
 
@@ -158,14 +158,14 @@ def test_invalid_speed_is_rejected(machine: Machine, speed: float) -> None:
 
 
 @pytest.mark.real_time
-def test_paced_loop_waits_in_real_time() -> None:
+def test_accelerated_loop_waits_in_real_time() -> None:
     async def scenario() -> float:
         loop = asyncio.get_running_loop()
-        assert isinstance(loop, PacedLoop)
+        assert isinstance(loop, AcceleratedLoop)
         loop.set_speed(100)
         before = loop._monotonic()
         await VirtualClock().sleep(10 * SECOND)
         return loop._monotonic() - before
 
-    with asyncio.Runner(loop_factory=PacedLoop) as runner:
+    with asyncio.Runner(loop_factory=AcceleratedLoop) as runner:
         assert runner.run(scenario()) >= 0.099
