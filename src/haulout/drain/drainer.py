@@ -37,6 +37,7 @@ from haulout.api.resources import PODS
 from haulout.core import text
 from haulout.core.backoff import Backoff
 from haulout.core.clock import SET_BACK_TOLERANCE, wall_clock_offset
+from haulout.core.retry import Retry
 from haulout.drain import blockers
 from haulout.drain.blockers import Blocker
 from haulout.drain.decision import DrainDecision, DrainObservation, PodAction, decide
@@ -138,7 +139,7 @@ class Drainer:
         self._is_handed_over = False
         self._is_listing = False
         self._is_confirmed = False  # by a list that was made when no pod seemed to be left
-        self._list_failures = 0
+        self._list_retry = Retry(client.clock, client.random, _LIST_RETRY)
         self._list_again_at = 0.0  # monotonic
         self._list_problem = ""
 
@@ -420,12 +421,11 @@ class Drainer:
         try:
             page = await self._client.list(PODS, fields=node_field_selector(self.node))
         except KubeError as error:
-            self._list_failures += 1
             self._list_problem = str(error)
-            wait = _LIST_RETRY.delay(self._list_failures, self._client.random)
-            self._list_again_at = self._clock.monotonic() + wait.total_seconds()
+            self._list_again_at = self._clock.monotonic() + self._list_retry.delay(error).total_seconds()
         else:
-            self._list_failures, self._list_again_at, self._list_problem = 0, 0.0, ""
+            self._list_retry.reset()
+            self._list_again_at, self._list_problem = 0.0, ""
             self._present_pods.confirm(page)
             now = self._now()
             self._state = self._state.record_verified(at=now)

@@ -29,6 +29,7 @@ from haulout.api.maintenancerecord import (
 )
 from haulout.api.objects import Base, ListMeta, Object, RawObject
 from haulout.core.backoff import Backoff
+from haulout.core.retry import Retry
 from haulout.core.timestamps import whole_seconds
 from haulout.errors import AlreadyExists, Conflict, KubeError, MalformedResponse, NotFound
 from haulout.kube import patches, responses
@@ -62,15 +63,12 @@ class RecordStore:
 
     async def append(self, node: str, uid: str, new_entries: Sequence[NewEntry]) -> None:
         """Append entries to the record of a node; retry if another process was faster."""
-        for attempt in range(1, _MAX_ATTEMPTS + 1):
+        retry = Retry(self._clock, self._client.random, _BACKOFF, max_attempts=_MAX_ATTEMPTS)
+        while True:
             try:
-                await self._append_once(node, uid, new_entries)
-            except (AlreadyExists, Conflict, NotFound):  # another process was faster
-                if attempt == _MAX_ATTEMPTS:
-                    raise
-            else:
-                return
-            await self._clock.sleep(_BACKOFF.delay(attempt, self._client.random))
+                return await self._append_once(node, uid, new_entries)
+            except (AlreadyExists, Conflict, NotFound) as error:  # another process was faster
+                await retry.wait(error)
 
     async def _append_once(self, node: str, uid: str, new_entries: Sequence[NewEntry]) -> None:
         found, is_readable = await self.get(node)

@@ -24,6 +24,7 @@ from haulout.controllers.profiles.plugin import (
     State,
 )
 from haulout.core.backoff import Backoff
+from haulout.core.retry import Retry
 from haulout.errors import KubeError, NotFound
 from haulout.kube.client import Client
 
@@ -122,17 +123,14 @@ class NodeNotifier:
 
 async def read_node(client: Client, name: str) -> RawObject:
     """Return a node with all its fields. Retry errors other than `NotFound` a few times."""
-    attempt = 1
+    retry = Retry(client.clock, client.random, _BACKOFF, max_attempts=_ATTEMPTS)
     while True:
         try:
             return await client.get(NODES.with_model(RawObject), name)
         except NotFound:
             raise
-        except KubeError:
-            if attempt >= _ATTEMPTS:
-                raise
-            await client.clock.sleep(_BACKOFF.delay(attempt, client.random))
-            attempt += 1
+        except KubeError as error:
+            await retry.wait(error)
 
 
 def _notification(request: NotificationRequest, configuration: Configuration) -> Notification | None:
