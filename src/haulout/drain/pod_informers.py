@@ -21,19 +21,16 @@ changes. The caller runs `run` as long as there are members.
 import asyncio
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from datetime import timedelta
 from typing import Protocol
 
 from haulout.api.objects import Page, Pod
 from haulout.api.resources import PODS
-from haulout.core.backoff import Backoff
+from haulout.core.backoff import RECONNECT
 from haulout.core.retry import Retry
 from haulout.errors import KubeError
 from haulout.kube.client import Client
 from haulout.kube.informer import Informer, as_is, revision
 from haulout.kube.reflector import ListWatch
-
-_BACKOFF = Backoff(first=timedelta(seconds=1), factor=2, limit=timedelta(seconds=30), jitter=0.5)
 
 _BY_NODE = "node"
 
@@ -202,7 +199,7 @@ class SharedPodInformer:
         return self._cache.by_index(_BY_NODE, node)
 
     def new_retry(self) -> Retry:
-        return Retry(self._client.clock, self._client.random, _BACKOFF)
+        return Retry(self._client.clock, self._client.random, RECONNECT)
 
     @property
     def problem(self) -> str:

@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from random import Random
 
 from haulout.api.maintenancerecord import MAINTENANCE_RECORDS
-from haulout.core.backoff import Backoff
+from haulout.core.backoff import RECONNECT
 from haulout.core.clock import Clock
 from haulout.core.retry import Retry
 from haulout.errors import (
@@ -34,7 +34,6 @@ log = logging.getLogger(__name__)
 
 # Concern one record only.
 SINGLE_RECORD_ERRORS = (AlreadyExists, BadRequest, Conflict, MalformedResponse, Invalid, NotFound)
-RETRY_BACKOFF = Backoff(first=timedelta(seconds=1), limit=timedelta(seconds=30), jitter=0.5)
 
 PROBE_INTERVAL = timedelta(minutes=1)  # while the CRD is missing
 _CONFIRM_AFTER = timedelta(seconds=5)  # at the start, before history is disabled
@@ -55,7 +54,7 @@ class WriteBackoff:
         self.failure: WriteFailure | None = None
         self._clock = clock
         self._random = random
-        self._retry = Retry(clock, random, RETRY_BACKOFF)
+        self._retry = Retry(clock, random, RECONNECT)
 
     def retry_at(self) -> datetime | None:
         """Return when to try again; None: now. The jitter avoids that the same record is always the first."""

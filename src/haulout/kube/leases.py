@@ -26,7 +26,7 @@ import msgspec
 
 from haulout.api.objects import Lease, LeaseSpec, OwnerReference, object_key
 from haulout.api.resources import LEASES
-from haulout.core.backoff import Backoff
+from haulout.core.backoff import CONFLICT
 from haulout.core.retry import Retry
 from haulout.core.timestamps import micro_time
 from haulout.errors import (
@@ -47,7 +47,6 @@ from haulout.kube.rbac import Permission
 CLOCK_SKEW = timedelta(minutes=1)
 
 _MAX_ATTEMPTS = 6
-_BACKOFF = Backoff(first=timedelta(milliseconds=50), limit=timedelta(seconds=1), jitter=0.5)
 # The lock has changed since the read, or a write may have taken effect: another read settles both.
 _READ_AGAIN = (AlreadyExists, Conflict, NotFound, Unreachable, ServerFailure, MalformedResponse)
 
@@ -250,4 +249,4 @@ async def release(client: Client, name: str, *, namespace: str, holder: str) -> 
 
 
 def _new_retry(client: Client) -> Retry:
-    return Retry(client.clock, client.random, _BACKOFF, max_attempts=_MAX_ATTEMPTS)
+    return Retry(client.clock, client.random, CONFLICT, max_attempts=_MAX_ATTEMPTS)

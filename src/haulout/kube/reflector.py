@@ -28,7 +28,7 @@ from typing import Generic, NoReturn, Protocol, TypeVar
 
 from haulout.api.objects import Bookmark, Page, UndecodableObject, WatchEvent
 from haulout.api.resources import Resource
-from haulout.core.backoff import Backoff
+from haulout.core.backoff import RECONNECT, Backoff
 from haulout.core.memory import InterruptScope
 from haulout.core.retry import Retry
 from haulout.errors import BadRequest, Expired, Invalid, KubeError, LimitExceeded, NotFound, Unreachable
@@ -51,7 +51,6 @@ _LIST_TIMEOUT = timedelta(minutes=3)  # in total, however many objects are creat
 _STABLE_AFTER = timedelta(seconds=30)  # a watch that lasted this long counts as working, even without events
 _ESTABLISHED_AFTER = timedelta(seconds=5)  # without an error since the watch started
 _LIMIT_STABLE_AFTER = timedelta(minutes=5)
-_BACKOFF = Backoff(first=timedelta(seconds=1), factor=2, limit=timedelta(seconds=30), jitter=0.5)
 # For a server that exceeds a limit: reading that much again costs seconds of CPU time.
 _LIMIT_BACKOFF = Backoff(first=timedelta(seconds=5), factor=2, limit=timedelta(minutes=1), jitter=0.5)
 
@@ -135,7 +134,7 @@ class Reflector(Generic[T]):
         self._list_watch = list_watch
         self._store = store
         self._on_health_change = on_health_change  # called with each failure, and with None on recovery
-        self._retry = Retry(client.clock, client.random, _BACKOFF, stable_after=_STABLE_AFTER)
+        self._retry = Retry(client.clock, client.random, RECONNECT, stable_after=_STABLE_AFTER)
         self._limit_retry = Retry(client.clock, client.random, _LIMIT_BACKOFF)  # the server exceeded a limit
         self._was_expired = False  # the last failure was a 410
         self._must_list = True
@@ -180,7 +179,7 @@ class Reflector(Generic[T]):
             # verified.
             self._is_server_current = self._is_server_current and ended_silent
             if self._clock.monotonic() - started < _MIN_WATCH_DURATION.total_seconds():
-                await self._clock.sleep(_BACKOFF.delay(1, self._client.random))
+                await self._clock.sleep(RECONNECT.delay(1, self._client.random))
 
     def _record_failure(self, error: KubeError) -> None:
         if isinstance(error, Expired):

@@ -8,7 +8,7 @@ Retry a write whose result is unknown, or that conflicted with another.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from enum import StrEnum
 
 import msgspec
@@ -25,7 +25,7 @@ from haulout.api.objects import Node, RawObject
 from haulout.api.resources import NODES
 from haulout.cli.node_lookup import suggest_node
 from haulout.cli.notice.notice_view import missing_kind_error, view_of
-from haulout.core.backoff import Backoff
+from haulout.core.backoff import CONFLICT
 from haulout.core.retry import Retry
 from haulout.errors import (
     AlreadyExists,
@@ -46,7 +46,6 @@ _SUFFIX_LETTERS = "bcdfghjklmnpqrstvwxz2456789"  # the alphabet of Kubernetes' g
 _SUFFIX_LENGTH = 5
 
 _MAX_ATTEMPTS = 5
-_BACKOFF = Backoff(first=timedelta(milliseconds=50), limit=timedelta(seconds=1), jitter=0.5)
 
 
 class ApplyVerb(StrEnum):
@@ -242,7 +241,7 @@ def _format_value(value: object) -> str:
 
 
 def new_retry(client: Client) -> Retry:
-    return Retry(client.clock, client.random, _BACKOFF, max_attempts=_MAX_ATTEMPTS, max_retry_after=_BACKOFF.limit)
+    return Retry(client.clock, client.random, CONFLICT, max_attempts=_MAX_ATTEMPTS, max_retry_after=CONFLICT.limit)
 
 
 def may_retry(error: KubeError) -> bool:

@@ -23,7 +23,7 @@ from haulout.controllers.profiles.plugin import (
     ObservedNode,
     State,
 )
-from haulout.core.backoff import Backoff
+from haulout.core.backoff import RECONNECT
 from haulout.core.retry import Retry
 from haulout.errors import KubeError, NotFound
 from haulout.kube.client import Client
@@ -31,7 +31,6 @@ from haulout.kube.client import Client
 log = logging.getLogger(__name__)
 
 _ATTEMPTS = 5
-_BACKOFF = Backoff(first=timedelta(seconds=1), limit=timedelta(seconds=30), jitter=0.3)
 
 
 class NodeNotifier:
@@ -123,7 +122,7 @@ class NodeNotifier:
 
 async def read_node(client: Client, name: str) -> RawObject:
     """Return a node with all its fields. Retry errors other than `NotFound` a few times."""
-    retry = Retry(client.clock, client.random, _BACKOFF, max_attempts=_ATTEMPTS)
+    retry = Retry(client.clock, client.random, RECONNECT, max_attempts=_ATTEMPTS)
     while True:
         try:
             return await client.get(NODES.with_model(RawObject), name)
