@@ -26,8 +26,6 @@ from haulout.api.maintenancenotice import MaintenanceNotice
 from haulout.api.objects import Node
 from haulout.api.openshift import MACHINE_OF_NODE
 from haulout.api.reasons import OperatorEventReason
-from haulout.app.dashboard import run_dashboard
-from haulout.app.http_endpoints import serve_secure_metrics
 from haulout.app.leases import LEADER_LEASE, PROFILES_LEASE
 from haulout.app.notices import NoticesComponent, run_notices
 from haulout.app.notifications import run_notifications
@@ -44,7 +42,6 @@ from haulout.controllers.nodemaintenance.informers import node_cache
 from haulout.controllers.nodemaintenance.settings import NodeMaintenanceSettings
 from haulout.controllers.notices.profile_policy import ProfilePolicy
 from haulout.core.clock import Clock
-from haulout.dashboard.api.nodes.informers import Informers
 from haulout.drain.metrics import NODE_MAINTENANCE, PROFILE
 from haulout.errors import KubeError, LeadershipHandover, LeadershipLost
 from haulout.history.retention import Retention, RetentionSettings
@@ -118,6 +115,8 @@ async def run_operator(
         if webhook is not None:
             group.create_task(webhook.run())
             if settings.secure_metrics_address is not None:
+                from haulout.app.http_endpoints import serve_secure_metrics
+
                 group.create_task(
                     serve_secure_metrics(
                         client, status, webhook.serving_certificate, address=settings.secure_metrics_address
@@ -245,28 +244,10 @@ async def _lead(
             on_record_created=status.on_record_created,
         )
         machines_run = status.machines.run(leader)
-        informers = Informers(
-            clock=client.clock,
-            nodes=nodes,
-            maintenances=controller.maintenances,
-            waiting_list=waiting_list,
-            profiles=lambda: None if profiles is None else profiles.controller,
-            notices=lambda: notices.controller,
-            budget=lambda: NO_BUDGET if profiles is None else profiles.file.configuration.budget,
+        dashboard = _run_dashboard(
+            client, status, controller, settings=settings, nodes=nodes, waiting_list=waiting_list, history=history
         )
-        background.append(
-            group.create_task(
-                run_dashboard(
-                    client,
-                    status,
-                    informers,
-                    namespace=settings.namespace,
-                    identity=identity,
-                    cluster=settings.cluster,
-                    history=history,
-                )
-            )
-        )
+        background.append(group.create_task(dashboard))
         tasks = [group.create_task(wait_for_handover(item)) for item in (controller.run(), notices_run, machines_run)]
         beside_profiles = [item for item in status.components if profiles is not None and item.replaces_smc]
         own = [item for item in status.components if item not in beside_profiles]
@@ -305,6 +286,43 @@ async def _lead(
             for item in background:
                 item.cancel()
     raise done.pop().result()
+
+
+async def _run_dashboard(
+    client: Client,
+    status: OperatorStatus,
+    controller: NodeMaintenanceController,
+    *,
+    settings: OperatorSettings,
+    nodes: Informer[Node],
+    waiting_list: WaitingList,
+    history: HistoryWriter,
+) -> None:
+    """Run the backend of the dashboard once this replica serves it, until cancelled."""
+    await status.is_served.wait()
+    # Imported late with their dependencies: a replica without --metrics-port needs none of it.
+    from haulout.app.dashboard import run_dashboard
+    from haulout.dashboard.api.nodes.informers import Informers
+
+    profiles, notices = status.profiles, status.notices
+    informers = Informers(
+        clock=client.clock,
+        nodes=nodes,
+        maintenances=controller.maintenances,
+        waiting_list=waiting_list,
+        profiles=lambda: None if profiles is None else profiles.controller,
+        notices=lambda: None if notices is None else notices.controller,
+        budget=lambda: NO_BUDGET if profiles is None else profiles.file.configuration.budget,
+    )
+    await run_dashboard(
+        client,
+        status,
+        informers,
+        namespace=settings.namespace,
+        identity=settings.identity,
+        cluster=settings.cluster,
+        history=history,
+    )
 
 
 async def _run_component(component: Component, leader: Leader, client: Client) -> None:

@@ -3,6 +3,7 @@
 There is one per process; it outlives leadership. All values are computed when they are read.
 """
 
+import asyncio
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -56,6 +57,7 @@ class OperatorStatus:
     client: Client | None = None  # of the cluster
     drain_metrics: DrainMetrics = field(default_factory=DrainMetrics)
     history_backlog: Backlog = field(default_factory=Backlog)  # history entries that are not written yet
+    is_served: asyncio.Event = field(default_factory=asyncio.Event)  # this replica serves HTTP
     viewer_count: Callable[[], int] = lambda: 0  # open event streams of the dashboard
 
     @contextlib.contextmanager
@@ -76,6 +78,7 @@ class OperatorStatus:
 
     def set_viewer_counter(self, count: Callable[[], int]) -> None:
         self.viewer_count = count
+        self.is_served.set()
 
     def unready(self) -> Sequence[str]:
         """Return why this replica is not ready, one line each. That another replica leads is no reason."""

@@ -19,42 +19,37 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from haulout.api.maintenancenotice import MaintenanceNotice
 from haulout.api.objects import Node, RawObject
-from haulout.api.reasons import OperatorEventReason
 from haulout.app.leases import PROFILES_LEASE
-from haulout.app.operator_events import OperatorEvents
-from haulout.app.permissions import RECHECK_INTERVAL, MissingPermissions
 from haulout.app.profiles_file import ProfilesFile
 from haulout.budget.budget_check import WaitingList
 from haulout.controllers.profiles import default_profile
-from haulout.controllers.profiles.controller import ProfilesController, ProfileSettings
-from haulout.controllers.profiles.events import ProfileEvents
-from haulout.controllers.profiles.external.query_cache import QueryCache
 from haulout.controllers.profiles.machine.preferred_start import lead_time, preferred_start
 from haulout.controllers.profiles.metrics import CONTROLLER, ProfileMetrics
 from haulout.controllers.profiles.plugin import ExternalClient, State
 from haulout.controllers.profiles.status import as_json
-from haulout.controllers.profiles.view.informers import ProfileInformers
 from haulout.core.clock import Clock
 from haulout.core.metrics import MetricVec
 from haulout.core.text import format_count
 from haulout.drain.metrics import InitiatorDrainMetrics
-from haulout.errors import LeadershipHandover, LeadershipLost
+from haulout.errors import LeadershipLost
 from haulout.history.pending_entries import Backlog
-from haulout.history.writer import HistoryWriter
 from haulout.kube.client import Client
 from haulout.kube.informer import Informer
 from haulout.kube.leaderelection import LeaderElection
-from haulout.kube.recorder import EventRecorder
 from haulout.runtime.supervisor import Supervisor, wait_for_handover
+
+if TYPE_CHECKING:
+    from haulout.app.permissions import MissingPermissions
+    from haulout.controllers.profiles.controller import ProfilesController
+    from haulout.controllers.profiles.external.query_cache import QueryCache
+    from haulout.controllers.profiles.view.informers import ProfileInformers
 
 log = logging.getLogger(__name__)
 
-_REPORTER = "maintenance"  # reporting controller of events, as in the SAP maintenance-controller
-_FLUSH_TIMEOUT = timedelta(seconds=2)
 _ELECTION_RETRY = timedelta(seconds=1)
 
 
@@ -69,11 +64,11 @@ class ProfilesComponent:
     file: ProfilesFile
     outside: ExternalClient
     metrics: ProfileMetrics = field(default_factory=ProfileMetrics)
-    controller: ProfilesController | None = None  # while this replica leads
+    controller: "ProfilesController | None" = None  # while this replica leads
     is_idle: bool = False  # this replica leads, but there is nothing to do
-    answers: QueryCache | None = None  # of external queries, while this replica leads
-    informers: ProfileInformers | None = None  # while this replica leads
-    missing_permissions: MissingPermissions | None = None  # while this replica leads
+    answers: "QueryCache | None" = None  # of external queries, while this replica leads
+    informers: "ProfileInformers | None" = None  # while this replica leads
+    missing_permissions: "MissingPermissions | None" = None  # while this replica leads
     drain_metrics: InitiatorDrainMetrics | None = None  # drain counters
     history_backlog: Backlog = field(default_factory=Backlog)  # history entries that are not written yet
     on_record_created: Callable[[str], object] = lambda _: None  # called with a node's name when its record is created
@@ -170,15 +165,21 @@ async def run_profiles(
     wait_until_needed = partial(_wait_until_needed, profiles, nodes=nodes, first_notice=first_notice)
     if not profiles.integrations:
         await wait_until_needed()
-    settings = ProfileSettings(namespace=election.namespace, own_node=own_node)
-    run_controller = partial(
-        _run_controller,
-        profiles=profiles,
-        settings=settings,
-        identity=election.identity,
-        nodes=nodes,
-        waiting_list=waiting_list,
-    )
+
+    async def run_controller(client: Client) -> None:
+        # Imported late with its dependencies: of use with profiles, or once there is a notice.
+        from haulout.app.profiles_controller import run_profiles_controller
+
+        await run_profiles_controller(
+            client,
+            profiles=profiles,
+            namespace=election.namespace,
+            own_node=own_node,
+            identity=election.identity,
+            nodes=nodes,
+            waiting_list=waiting_list,
+        )
+
     lead = partial(_lead, profiles=profiles, wait_until_needed=wait_until_needed, run_controller=run_controller)
     while True:
         if election.is_held_by_another():
@@ -243,99 +244,6 @@ async def _lead(
         for task in tasks:
             task.cancel()
     raise done.pop().result()
-
-
-async def _run_controller(
-    client: Client,
-    *,
-    profiles: ProfilesComponent,
-    settings: ProfileSettings,
-    identity: str,
-    nodes: Informer[Node] | None,
-    waiting_list: WaitingList | None,
-) -> None:
-    # A recorder of its own: many events of pods must not delay those of nodes.
-    events, pod_events = (EventRecorder(client, instance=identity, controller=_REPORTER) for _ in range(2))
-    informers: list[ProfileInformers] = []
-    handover: LeadershipHandover | None = None
-
-    def make_informers(controller: ProfilesController) -> ProfileInformers:
-        informers.append(ProfileInformers(controller, client, external=profiles.outside))
-        return informers[0]
-
-    operator_events = OperatorEvents(client, events, settings.namespace)
-    history = HistoryWriter(
-        client, profiles.history_backlog, warn=operator_events.warn_of_history, on_created=profiles.on_record_created
-    )
-    controller = ProfilesController(
-        client,
-        events=ProfileEvents(events, clock=client.clock, pod_events=pod_events, metrics=profiles.metrics),
-        settings=settings,
-        informers=make_informers,
-        nodes=nodes,
-        history=history,
-        waiting_list=waiting_list,
-        drain_metrics=profiles.drain_metrics,
-    )
-    async with asyncio.TaskGroup() as group:
-        writers = [group.create_task(writer.run()) for writer in (events, pod_events, history)]
-        missing_permissions = MissingPermissions(client, operator_events, namespace=settings.namespace)
-        configuration_task = group.create_task(
-            _apply_configuration(profiles.file, controller, informers[0], operator_events, missing_permissions)
-        )
-        profiles.controller, profiles.answers = controller, informers[0].queries
-        profiles.informers, profiles.missing_permissions = informers[0], missing_permissions
-        try:
-            await controller.run()
-        except LeadershipHandover as error:
-            handover = error
-        finally:
-            profiles.controller = profiles.answers = profiles.informers = profiles.missing_permissions = None
-            configuration_task.cancel()
-            await asyncio.gather(*(writer.flush(_FLUSH_TIMEOUT) for writer in (history, events, pod_events)))
-            for task in writers:
-                task.cancel()
-    if handover is not None:
-        raise handover
-
-
-async def _apply_configuration(
-    file: ProfilesFile,
-    controller: ProfilesController,
-    informers: ProfileInformers,
-    operator_events: OperatorEvents,
-    missing_permissions: MissingPermissions,
-) -> None:
-    """Apply each configuration to the controller, without plugins that lack permissions; until cancelled."""
-    last_configuration, reported_problem, has_unfinished_nodes, in_force = None, None, False, file.configuration
-    with_default_profile = partial(
-        default_profile.effective_configuration, recovery=default_profile.recovery_timeout(file.environ)
-    )
-    while True:
-        is_new = file.configuration is not last_configuration
-        if is_new:
-            last_configuration = file.configuration
-            # While it was in force, it may have started on a node that the informer does not show yet.
-            has_unfinished_nodes = has_unfinished_nodes or not last_configuration.profiles
-            in_force = with_default_profile(last_configuration, has_unfinished_nodes=has_unfinished_nodes)
-        has_changed = await missing_permissions.refresh(in_force) if is_new or missing_permissions.missing else False
-        if is_new and not has_unfinished_nodes and await controller.any_node(default_profile.is_unfinished_on):
-            in_force, has_unfinished_nodes = with_default_profile(file.configuration, has_unfinished_nodes=True), True
-            await missing_permissions.refresh(in_force)
-        if is_new or has_changed:
-            usable = missing_permissions.without_barred(in_force)
-            await informers.prepare(usable)
-            controller.use(usable)
-        if is_new:
-            log.info("profiles: %s", ", ".join(in_force.profiles))
-        if file.problem is not reported_problem:
-            reported_problem = file.problem
-            if reported_problem is not None:
-                note = f"{reported_problem}; the last good configuration stays in force"
-                await operator_events.warn(
-                    note, reason=OperatorEventReason.CONFIGURATION_REFUSED, action="LoadConfiguration"
-                )
-        await file.wait_for_change(timeout=RECHECK_INTERVAL if missing_permissions.missing else None)
 
 
 def log_other_holder(holder: str) -> None:
