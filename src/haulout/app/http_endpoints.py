@@ -3,18 +3,18 @@
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from aiohttp import web
 
 from haulout import __version__
 from haulout.api.clusterapi import EXTENSION_LEASE
 from haulout.api.leases import LEADER_LEASE, PROFILES_LEASE
-from haulout.api.objects import RawObject
+from haulout.app.replica import ServedReplica
 from haulout.controllers.profiles import default_profile
 from haulout.controllers.profiles.config.model import Configuration
 from haulout.core import duration
@@ -37,28 +37,9 @@ from haulout.kube.client import Client
 
 if TYPE_CHECKING:
     from haulout.app.operator_status import OperatorStatus
-    from haulout.controllers.profiles.component import ProfilesComponent
-    from haulout.dashboard.api.backend import Backend
     from haulout.httpserver.serving_certificate import ServingCertificate
 
 log = logging.getLogger(__name__)
-
-
-class ServedReplica(Protocol):
-    """A replica that serves HTTP: `OperatorStatus`, or `HubStatus`."""
-
-    source: "Backend | None"
-    profiles: "ProfilesComponent | None"
-
-    def set_viewer_counter(self, count: Callable[[], int]) -> None: ...
-
-    def infos(self) -> list[RawObject] | None:
-        """Return the answer to `/api/v1/info`; None: ask the leader."""
-        ...
-
-    def collect_metrics(self) -> Iterable[Collector]:
-        """Return the current values of all metrics."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,6 @@ from haulout.api.maintenancenotice import MaintenanceKind
 from haulout.controllers.machines.desired_maintenance import NoticeFilter
 from haulout.controllers.machines.replacement_time import ReplacementPolicy
 from haulout.controllers.machines.settings import MachineSettings
-from haulout.controllers.profiles.config import reader
-from haulout.controllers.profiles.plugins.checks.time_window import TimeWindow
 from haulout.core import duration
 from haulout.core.windows import Timetable
 from haulout.core.yaml_decoder import did_you_mean
@@ -63,6 +61,9 @@ class _Environment:
         text = self._text(WINDOW)
         if not text:
             return None
+        from haulout.controllers.profiles.config import reader
+        from haulout.controllers.profiles.plugins.checks.time_window import TimeWindow
+
         try:
             window, warnings = reader.read(TimeWindow, text, file=WINDOW)
         except ConfigErrors as error:

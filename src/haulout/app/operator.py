@@ -17,7 +17,6 @@ from haulout.api.objects import Node
 from haulout.api.openshift import MACHINE_OF_NODE
 from haulout.app.dashboard import DashboardComponent
 from haulout.app.history import HistoryComponent
-from haulout.app.http_endpoints import serve_secure_metrics
 from haulout.app.notifications import NotificationsComponent
 from haulout.app.operator_status import OperatorStatus
 from haulout.app.replica import ReplicaSettings, serve_replica
@@ -101,6 +100,8 @@ async def run_operator(
         await stack.enter_async_context(serve_replica(client, status, settings))
         group = await stack.enter_async_context(asyncio.TaskGroup())
         if status.webhook is not None and settings.secure_metrics_address is not None:
+            from haulout.app.http_endpoints import serve_secure_metrics
+
             certificate = status.webhook.serving_certificate
             group.create_task(
                 serve_secure_metrics(client, status, certificate, address=settings.secure_metrics_address)

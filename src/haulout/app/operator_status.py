@@ -3,6 +3,7 @@
 There is one per process; it outlives leadership. All values are computed when they are read, from the components.
 """
 
+import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -47,6 +48,7 @@ class OperatorStatus:
     recent_warnings: "RecentWarnings | None" = None
     client: Client | None = None  # of the cluster
     drain_metrics: DrainMetrics = field(default_factory=DrainMetrics)
+    is_served: asyncio.Event = field(default_factory=asyncio.Event)  # this replica serves HTTP
     viewer_count: Callable[[], int] = lambda: 0  # open event streams of the dashboard
 
     @property
@@ -55,6 +57,7 @@ class OperatorStatus:
 
     def set_viewer_counter(self, count: Callable[[], int]) -> None:
         self.viewer_count = count
+        self.is_served.set()
 
     def unready(self) -> Sequence[str]:
         """Return why this replica is not ready, one line each. That another replica leads is no reason."""

@@ -5,21 +5,26 @@ It also declares the metrics of a replica: version, leadership and dashboard vie
 
 import logging
 import platform
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from haulout.api.leases import LEADER_LEASE, PROFILES_LEASE
-from haulout.app.http_endpoints import ServedReplica, serve_http
+from haulout.api.objects import RawObject
 from haulout.core.metrics import Metric, MetricKind, MetricVec
 from haulout.dashboard.api.health import RecentWarnings
 from haulout.dashboard.auth.settings import AccessSettings
 from haulout.httpserver import healthz
 from haulout.httpserver.listener import ListenAddress
+from haulout.httpserver.metrics import Collector
 from haulout.kube.client import Client
 from haulout.kube.leaderelection_config import LeaderElectionConfig
+
+if TYPE_CHECKING:
+    from haulout.controllers.profiles.component import ProfilesComponent
+    from haulout.dashboard.api.backend import Backend
 
 log = logging.getLogger(__name__)
 
@@ -55,6 +60,23 @@ class ReplicaSettings:
     metrics_linger: timedelta = timedelta()  # how long to wait at shutdown for a last scrape
 
 
+class ServedReplica(Protocol):
+    """A replica that serves HTTP: `OperatorStatus`, or `HubStatus`."""
+
+    source: "Backend | None"
+    profiles: "ProfilesComponent | None"
+
+    def set_viewer_counter(self, count: Callable[[], int]) -> None: ...
+
+    def infos(self) -> list[RawObject] | None:
+        """Return the answer to `/api/v1/info`; None: ask the leader."""
+        ...
+
+    def collect_metrics(self) -> Iterable[Collector]:
+        """Return the current values of all metrics."""
+        ...
+
+
 class Replica(ServedReplica, Protocol):
     """The status of a replica: `OperatorStatus`, or `HubStatus`."""
 
@@ -88,6 +110,8 @@ async def serve_replica(
             )
             await stack.enter_async_context(checks)
         if settings.metrics_address is not None:
+            from haulout.app.http_endpoints import serve_http  # with the dashboard
+
             dashboard = serve_http(
                 client,
                 status,

@@ -8,7 +8,7 @@ bound, and clients that failed at the same time do not retry at the same time.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from random import Random
 
@@ -30,6 +30,10 @@ class Backoff:
         if not 0 <= self.jitter <= 1:
             raise ValueError(f"a backoff with jitter {self.jitter}: expected a number from 0 to 1")
 
+    def up_to(self, limit: timedelta) -> "Backoff":
+        """Return this backoff with a limit that is not longer than this one."""
+        return replace(self, first=min(self.first, limit), limit=min(self.limit, limit))
+
     def delay(self, attempt: int, random: Random) -> timedelta:
         """Return how long to wait after `attempt` consecutive failures. Values below one count as one."""
         # Not full jitter (a delay from zero): an immediate retry after a failure is what the backoff must prevent.
@@ -40,3 +44,8 @@ class Backoff:
         if (attempt - 1) * math.log(self.factor) >= math.log(self.limit / self.first):
             return self.limit
         return min(self.first * self.factor ** (attempt - 1), self.limit)
+
+
+RECONNECT = Backoff(first=timedelta(seconds=1), limit=timedelta(seconds=30), jitter=0.5)  # to a server that is down
+POLL_FAILED = Backoff(first=timedelta(seconds=5), limit=timedelta(minutes=5), jitter=0.3)  # of what changes seldom
+CONFLICT = Backoff(first=timedelta(milliseconds=50), limit=timedelta(seconds=1), jitter=0.5)  # between writers

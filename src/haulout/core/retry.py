@@ -17,21 +17,24 @@
                 await retry.wait(error)
 
 Which errors are temporary is the caller's decision: it catches them. A wait is never shorter than the `retry_after` of
-the error, and never ends after the deadline. `Retry` keeps no state in the API server: a successor begins anew.
+the error, up to `max_retry_after`, and never ends after the deadline. `Retry` keeps no state in the API server: a
+successor begins anew.
 """
 
 from datetime import timedelta
 from random import Random
 
-from haulout.core import duration
 from haulout.core.backoff import Backoff
 from haulout.core.clock import Clock
+
+MAX_RETRY_AFTER = timedelta(minutes=5)  # the error page of a proxy must not stop an operation for hours
 
 
 class Retry:
     """The failures of one operation, and how long to wait after each.
 
-    `timeout` is counted from the first attempt, `max_attempts` includes it. Without both it never gives up.
+    `timeout` is counted from the first attempt, `max_attempts` includes it. Without both it never gives up. An attempt
+    that ran for longer than `stable_after` before it failed counts as a success that ended.
     """
 
     def __init__(
@@ -42,6 +45,8 @@ class Retry:
         *,
         timeout: timedelta | None = None,
         max_attempts: int | None = None,
+        max_retry_after: timedelta = MAX_RETRY_AFTER,
+        stable_after: timedelta | None = None,
     ) -> None:
         self.failures = 0  # in a row
         self._clock = clock
@@ -49,31 +54,33 @@ class Retry:
         self._backoff = backoff
         self._timeout = timeout
         self._max_attempts = max_attempts
-        self._started = clock.monotonic()
+        self._max_retry_after = max_retry_after
+        self._stable_after = stable_after
+        self._started = self._attempt_started = clock.monotonic()
 
     def reset(self) -> None:
         """Record a success: the next failure is the first one."""
         self.failures = 0
-        self._started = self._clock.monotonic()
+        self._started = self._attempt_started = self._clock.monotonic()
 
     def delay(self, error: BaseException) -> timedelta:
         """Count a failure and return how long to wait; raise `error` if no attempt is left."""
+        now = self._clock.monotonic()
+        if self._stable_after is not None and now - self._attempt_started > self._stable_after.total_seconds():
+            self.reset()
         self.failures += 1
         if self._max_attempts is not None and self.failures >= self._max_attempts:
             raise error
-        retry_after = getattr(error, "retry_after", None) or timedelta()
+        retry_after = min(getattr(error, "retry_after", None) or timedelta(), self._max_retry_after)
         wait = max(self._backoff.delay(self.failures, self._random), retry_after)
-        if self._timeout is None:
-            return wait
-        remaining = self._timeout - timedelta(seconds=self._clock.monotonic() - self._started)
-        if remaining <= timedelta() or retry_after > remaining:
-            raise error
-        return min(wait, remaining)
+        if self._timeout is not None:
+            remaining = self._timeout - timedelta(seconds=now - self._started)
+            if remaining <= timedelta() or retry_after > remaining:
+                raise error
+            wait = min(wait, remaining)
+        self._attempt_started = now + wait.total_seconds()
+        return wait
 
     async def wait(self, error: BaseException) -> None:
         """Count a failure and wait until the next attempt; raise `error` if none is left."""
         await self._clock.sleep(self.delay(error))
-
-    def describe(self, wait: timedelta) -> str:
-        """Return when the next attempt is made, for log lines."""
-        return f"attempt {self.failures} failed, next try in {duration.format(wait)}"

@@ -37,7 +37,7 @@ from haulout.drain.pod_filters import DaemonSetInfo
 from haulout.drain.pod_selection import LookupRequest, PodSelection, PodToEvict, leaves_last
 from haulout.drain.policy import DrainPolicy
 from haulout.drain.progress import ActiveBlocker, DrainProgress, OutcomeResult, PodDrainState, PodProgress
-from haulout.drain.state import Retry, TrackedDrain, TrackedPod, retry_key_of
+from haulout.drain.state import PendingRetry, TrackedDrain, TrackedPod, retry_key_of
 from haulout.drain.volumes import VolumeAttachment
 
 # A pod should be gone when its grace period is over. If the cache still has it, the cache may have missed the deletion.
@@ -407,7 +407,7 @@ class _DecisionBuilder:
             retry_key = f"{EscalationStep.DELETE} {tracked.uid}"
         elif api is EvictionApi.EVICTION and tracked.blocker is None:
             retry_key = owner_retry_keys.get(tracked.owner, retry_key)
-        next_at = self.state.retries.get(retry_key, Retry(0, self.now)).next_at
+        next_at = self.state.retries.get(retry_key, PendingRetry(0, self.now)).next_at
         if next_at > self.now:
             self._requeue(next_at)
             return next_at if next_step_at is None else min(next_at, next_step_at)
@@ -476,7 +476,7 @@ class _DecisionBuilder:
 
     def _plan_force_deletion(self, pod: Pod, tracked: TrackedPod) -> None:
         retry_key = f"{EscalationStep.FORCE_DELETE} {pod.uid}"
-        next_at = self.state.retries.get(retry_key, Retry(0, self.now)).next_at
+        next_at = self.state.retries.get(retry_key, PendingRetry(0, self.now)).next_at
         if next_at > self.now:
             self._requeue(next_at)
         else:

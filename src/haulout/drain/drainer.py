@@ -35,8 +35,9 @@ import msgspec
 from haulout.api.objects import Pod, Taint
 from haulout.api.resources import PODS
 from haulout.core import text
-from haulout.core.backoff import Backoff
+from haulout.core.backoff import RECONNECT, Backoff
 from haulout.core.clock import SET_BACK_TOLERANCE, wall_clock_offset
+from haulout.core.retry import Retry
 from haulout.drain import blockers
 from haulout.drain.blockers import Blocker
 from haulout.drain.decision import DrainDecision, DrainObservation, PodAction, decide
@@ -67,7 +68,6 @@ from haulout.kube.client import Client
 _RETRY = Backoff(first=timedelta(seconds=5), factor=1.5, limit=timedelta(seconds=30), jitter=0.2)
 _RETRY_WHEN_WATCHED = timedelta(seconds=30)  # for pods whose PodDisruptionBudget is watched
 _MAX_RETRY_AFTER = timedelta(minutes=5)
-_LIST_RETRY = Backoff(first=timedelta(seconds=1), limit=timedelta(seconds=30), jitter=0.5)
 _STALENESS_REPORT_INTERVAL = timedelta(seconds=5)  # the end of staleness triggers no event
 _BATCH_INTERVAL = timedelta(milliseconds=250)  # while the drain only waits for pods to terminate
 _STOP_TIMEOUT = timedelta(seconds=5)  # for requests in flight
@@ -138,7 +138,7 @@ class Drainer:
         self._is_handed_over = False
         self._is_listing = False
         self._is_confirmed = False  # by a list that was made when no pod seemed to be left
-        self._list_failures = 0
+        self._list_retry = Retry(client.clock, client.random, RECONNECT)
         self._list_again_at = 0.0  # monotonic
         self._list_problem = ""
 
@@ -420,12 +420,11 @@ class Drainer:
         try:
             page = await self._client.list(PODS, fields=node_field_selector(self.node))
         except KubeError as error:
-            self._list_failures += 1
             self._list_problem = str(error)
-            wait = _LIST_RETRY.delay(self._list_failures, self._client.random)
-            self._list_again_at = self._clock.monotonic() + wait.total_seconds()
+            self._list_again_at = self._clock.monotonic() + self._list_retry.delay(error).total_seconds()
         else:
-            self._list_failures, self._list_again_at, self._list_problem = 0, 0.0, ""
+            self._list_retry.reset()
+            self._list_again_at, self._list_problem = 0.0, ""
             self._present_pods.confirm(page)
             now = self._now()
             self._state = self._state.record_verified(at=now)

@@ -34,6 +34,7 @@ from haulout.api.evictionrequest import (
 )
 from haulout.api.objects import Pod, RawObject
 from haulout.core.backoff import Backoff
+from haulout.core.retry import Retry
 from haulout.drain.eviction_api import (
     PICKUP_TIMEOUT,
     CleanupVerb,
@@ -168,14 +169,13 @@ class EvictionRequestManager:
         )
 
     async def _detect(self) -> bool:
-        failures = 0
+        retry = Retry(self._clock, self._client.random, _BACKOFF)
         while True:
             try:
                 return await serves(self._client, EVICTION_REQUESTS, EVICTIONS)
             except KubeError as error:
                 self._unavailable_reason = str(error)
-                failures += 1
-                await self._clock.sleep(_BACKOFF.delay(failures, self._client.random))
+                await retry.wait(error)
 
     def _mark_unavailable(self) -> None:
         """Evict pods directly until the watch is available."""

@@ -11,6 +11,7 @@ from datetime import timedelta
 from haulout.api.objects import Base, Node, Object, Taint
 from haulout.api.resources import NAMESPACES, NODES, Resource
 from haulout.core.backoff import Backoff
+from haulout.core.retry import Retry
 from haulout.drain.pod_filters import DaemonSetInfo, Toleration
 from haulout.drain.pod_selection import LookupRequest
 from haulout.drain.volumes import PERSISTENT_VOLUMES
@@ -55,7 +56,7 @@ class LookupCache:
         self._client = client
         self._clock = client.clock
         self._node_readiness: tuple[bool, float] | None = None  # with the monotonic time of the lookup
-        self._failures: dict[LookupRequest, tuple[int, float]] = {}  # failures in a row, and when to retry
+        self._failures: dict[LookupRequest, tuple[Retry, float]] = {}  # with the monotonic time of the retry
         self._in_flight: set[LookupRequest] = set()
 
     @property
@@ -86,26 +87,21 @@ class LookupCache:
     async def look_up(self, request: LookupRequest) -> None:
         try:
             async with asyncio.timeout(_REQUEST_TIMEOUT.total_seconds()):
-                problem = await self._look_up(request)
-        except TimeoutError:
-            problem = f"no answer about {request.kind} {request.key} within {_REQUEST_TIMEOUT.total_seconds():g} s"
+                await self._fetch(request)
+        except TimeoutError as error:
+            timeout = f"{_REQUEST_TIMEOUT.total_seconds():g} s"
+            self._record_failure(request, error, f"no answer about {request.kind} {request.key} within {timeout}")
+        except KubeError as error:
+            self._record_failure(request, error, error.message if isinstance(error, ApiError) else str(error))
+        else:
+            self._failures.pop(request, None)
         finally:
             self._in_flight.discard(request)
-        if not problem:
-            self._failures.pop(request, None)
-            return
-        self._store_failure(request, problem)
-        failures = self._failures.get(request, (0, None))[0] + 1
-        retry_at = self._clock.monotonic() + _BACKOFF.delay(failures, self._client.random).total_seconds()
-        self._failures[request] = failures, retry_at
 
-    async def _look_up(self, request: LookupRequest) -> str:
-        """Perform one lookup; return the error message, empty on success."""
-        try:
-            await self._fetch(request)
-        except KubeError as error:
-            return error.message if isinstance(error, ApiError) else str(error)
-        return ""
+    def _record_failure(self, request: LookupRequest, error: Exception, problem: str) -> None:
+        self._store_failure(request, problem)
+        retry, _ = self._failures.get(request) or (Retry(self._clock, self._client.random, _BACKOFF), 0.0)
+        self._failures[request] = retry, self._clock.monotonic() + retry.delay(error).total_seconds()
 
     async def _fetch(self, request: LookupRequest) -> None:
         namespace, _, name = request.key.rpartition("/")

@@ -14,6 +14,7 @@ from datetime import timedelta
 
 from haulout.api.objects import Bookmark, UndecodableObject, WatchEvent
 from haulout.core.backoff import Backoff
+from haulout.core.retry import Retry
 from haulout.drain.pdb_simulation import POD_DISRUPTION_BUDGETS, PodDisruptionBudget
 from haulout.errors import Forbidden, KubeError, NotFound
 from haulout.kube.client import Client
@@ -75,9 +76,8 @@ class PodDisruptionBudgetWatch:
         return watched is not None and watched.disruptions_allowed > 0 and not watched.is_used
 
     async def _watch(self, name: str) -> None:
-        failures = 0
+        retry = Retry(self._clock, self._client.random, _BACKOFF, stable_after=_STABLE_AFTER)
         while True:
-            started_at = self._clock.monotonic()
             try:
                 await self._watch_once(name)
             # A 403 will not go away within a drain, and 404 means that the server does not serve policy/v1.
@@ -85,12 +85,13 @@ class PodDisruptionBudgetWatch:
                 self._given_up.add(name)
                 self._watched.pop(name, None)
                 return
-            except KubeError:
-                is_stable = self._clock.monotonic() - started_at > _STABLE_AFTER.total_seconds()
-                failures = 1 if is_stable else failures + 1
+            except KubeError as error:
                 if name in self._watched:
                     self._watched[name].is_synced = False
-            await self._clock.sleep(_BACKOFF.delay(max(failures, 1), self._client.random))
+                await retry.wait(error)
+            else:
+                retry.reset()
+                await self._clock.sleep(_BACKOFF.delay(1, self._client.random))
 
     async def _watch_once(self, name: str) -> None:
         namespace, _, pdb_name = name.removeprefix(PDB_PREFIX).partition("/")

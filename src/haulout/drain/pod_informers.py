@@ -21,18 +21,16 @@ changes. The caller runs `run` as long as there are members.
 import asyncio
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from datetime import timedelta
 from typing import Protocol
 
 from haulout.api.objects import Page, Pod
 from haulout.api.resources import PODS
-from haulout.core.backoff import Backoff
+from haulout.core.backoff import RECONNECT
+from haulout.core.retry import Retry
 from haulout.errors import KubeError
 from haulout.kube.client import Client
 from haulout.kube.informer import Informer, as_is, revision
 from haulout.kube.reflector import ListWatch
-
-_BACKOFF = Backoff(first=timedelta(seconds=1), factor=2, limit=timedelta(seconds=30), jitter=0.5)
 
 _BY_NODE = "node"
 
@@ -202,8 +200,8 @@ class SharedPodInformer:
     def pods(self, node: str) -> Iterable[Pod]:
         return self._cache.by_index(_BY_NODE, node)
 
-    async def back_off(self, failures: int) -> None:
-        await self._client.clock.sleep(_BACKOFF.delay(failures, self._client.random))
+    def new_retry(self) -> Retry:
+        return Retry(self._client.clock, self._client.random, RECONNECT)
 
     @property
     def problem(self) -> str:
@@ -229,7 +227,7 @@ class _SharedPodSource:
 
     async def run(self) -> None:
         """Join with retries, and stay a member until cancelled."""
-        failures = 0
+        retry = self._informer.new_retry()
         try:
             while not self._synced.is_set():
                 try:
@@ -237,9 +235,8 @@ class _SharedPodSource:
                 # Not a member while it fails: the pods of its node would be incomplete.
                 except KubeError as error:
                     self._informer.remove_member(self)
-                    failures += 1
                     self._problem = str(error)
-                    await self._informer.back_off(failures)
+                    await retry.wait(error)
                 else:
                     self._problem = ""
                     self._synced.set()

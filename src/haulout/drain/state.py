@@ -39,7 +39,7 @@ class Checkpoint:
 
 
 @dataclass(frozen=True, slots=True)
-class Retry:
+class PendingRetry:
     """When the pods that share a retry key are tried again."""
 
     refusals: int  # in a row
@@ -89,7 +89,7 @@ class TrackedDrain:
     started: datetime
     passed_precheck: bool = False  # all pods were judged, and none refused the drain
     tracked_pods: Mapping[str, TrackedPod] = field(default_factory=dict)
-    retries: Mapping[str, Retry] = field(default_factory=dict)
+    retries: Mapping[str, PendingRetry] = field(default_factory=dict)
     inherited: Checkpoint | None = None
     percent: int = 0
     verified_at: datetime | None = None  # when a list last confirmed the pods
@@ -167,7 +167,8 @@ class TrackedDrain:
             blocked_since=None,
         )
         return replace(
-            self.with_tracked_pods({uid: accepted}), retries={**self.retries, tracked.retry_key: Retry(0, at + wait)}
+            self.with_tracked_pods({uid: accepted}),
+            retries={**self.retries, tracked.retry_key: PendingRetry(0, at + wait)},
         )
 
     def record_eviction_request(self, uid: str, *, at: datetime, problem: str) -> "TrackedDrain":
@@ -177,7 +178,7 @@ class TrackedDrain:
             tracked, in_flight=None, requested_at=at, request_problem=problem, blocker=None, blocked_since=None
         )
         return replace(
-            self.with_tracked_pods({uid: requested}), retries={**self.retries, tracked.retry_key: Retry(0, at)}
+            self.with_tracked_pods({uid: requested}), retries={**self.retries, tracked.retry_key: PendingRetry(0, at)}
         )
 
     def record_not_found(self, uid: str, *, at: datetime, wait: timedelta) -> "TrackedDrain":
@@ -185,7 +186,7 @@ class TrackedDrain:
         tracked = self.tracked_pods[uid]
         # The shared key is free for the next pod. This pod waits, or the request would be repeated until the cache
         # catches up.
-        retries = {**self.retries, tracked.retry_key: Retry(0, at), uid: Retry(1, at + wait)}
+        retries = {**self.retries, tracked.retry_key: PendingRetry(0, at), uid: PendingRetry(1, at + wait)}
         not_found = replace(tracked, in_flight=None, blocker=None, blocked_since=None, needs_verification=True)
         return replace(self.with_tracked_pods({uid: not_found}), retries=retries)
 
@@ -203,7 +204,7 @@ class TrackedDrain:
         retry = self.retries.get(retry_key)
         # If several pods of a key were refused at the same time, only the first refusal counts.
         counts = retry is None or (tracked.last_attempt_at or at) >= retry.next_at
-        next_retry = Retry((retry.refusals if retry else 0) + 1, at + wait) if counts or retry is None else retry
+        next_retry = PendingRetry((retry.refusals if retry else 0) + 1, at + wait) if counts or retry is None else retry
         return replace(self.with_tracked_pods({uid: refused}), retries={**self.retries, retry_key: next_retry})
 
     def record_not_sent(self, uid: str) -> "TrackedDrain":
@@ -220,7 +221,7 @@ class TrackedDrain:
     def retry_now(self, pdb_prefix: str, *, at: datetime) -> "TrackedDrain":
         """Return the state with all retry keys due whose PodDisruptionBudget has this prefix."""
         prefix = f"{BlockerKind.DISRUPTION_BUDGET} {pdb_prefix}"
-        due = {retry_key: Retry(0, at) for retry_key in self.retries if retry_key.startswith(prefix)}
+        due = {retry_key: PendingRetry(0, at) for retry_key in self.retries if retry_key.startswith(prefix)}
         return replace(self, retries={**self.retries, **due}) if due else self
 
     def record_verified(self, *, at: datetime) -> "TrackedDrain":

@@ -13,8 +13,9 @@ from datetime import datetime, timedelta
 from random import Random
 
 from haulout.api.maintenancerecord import MAINTENANCE_RECORDS
-from haulout.core.backoff import Backoff
+from haulout.core.backoff import RECONNECT
 from haulout.core.clock import Clock
+from haulout.core.retry import Retry
 from haulout.errors import (
     AlreadyExists,
     BadRequest,
@@ -33,7 +34,6 @@ log = logging.getLogger(__name__)
 
 # Concern one record only.
 SINGLE_RECORD_ERRORS = (AlreadyExists, BadRequest, Conflict, MalformedResponse, Invalid, NotFound)
-RETRY_BACKOFF = Backoff(first=timedelta(seconds=1), limit=timedelta(seconds=30), jitter=0.5)
 
 PROBE_INTERVAL = timedelta(minutes=1)  # while the CRD is missing
 _CONFIRM_AFTER = timedelta(seconds=5)  # at the start, before history is disabled
@@ -41,11 +41,10 @@ _CONFIRM_AFTER = timedelta(seconds=5)  # at the start, before history is disable
 
 @dataclass(slots=True)
 class WriteFailure:
-    """The last failure, the number of failed attempts in a row, and until when to wait."""
+    """The last failure, and until when to wait."""
 
     error: KubeError
-    tries: int = 0
-    until: float = 0  # monotonic
+    until: float  # monotonic
 
 
 class WriteBackoff:
@@ -55,6 +54,7 @@ class WriteBackoff:
         self.failure: WriteFailure | None = None
         self._clock = clock
         self._random = random
+        self._retry = Retry(clock, random, RECONNECT)
 
     def retry_at(self) -> datetime | None:
         """Return when to try again; None: now. The jitter avoids that the same record is always the first."""
@@ -72,11 +72,10 @@ class WriteBackoff:
         if known is None or type(known.error) is not type(error):
             level = logging.WARNING if isinstance(error, Forbidden | Unauthorized) else logging.INFO
             log.log(level, "cannot write the history; entries are kept in memory until it works: %s", error)
-        failure = self.failure = WriteFailure(error, 1 if known is None else known.tries + 1)
-        delay = RETRY_BACKOFF.delay(failure.tries, self._random)
-        # Only API errors have it.
-        delay = max(delay, getattr(error, "retry_after", None) or delay)
-        failure.until = self._clock.monotonic() + delay.total_seconds()
+        if known is None:
+            self._retry.reset()
+        delay = self._retry.delay(error)
+        self.failure = WriteFailure(error, self._clock.monotonic() + delay.total_seconds())
         return self._clock.now() + delay
 
 

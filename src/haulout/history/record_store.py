@@ -10,7 +10,7 @@ node. Its last states are in an annotation, so that a list of all records costs 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -28,7 +28,8 @@ from haulout.api.maintenancerecord import (
     RecordContent,
 )
 from haulout.api.objects import Base, ListMeta, Object, RawObject
-from haulout.core.backoff import Backoff
+from haulout.core.backoff import CONFLICT
+from haulout.core.retry import Retry
 from haulout.core.timestamps import whole_seconds
 from haulout.errors import AlreadyExists, Conflict, KubeError, MalformedResponse, NotFound
 from haulout.kube import patches, responses
@@ -39,7 +40,6 @@ from haulout.kube.transport import Request
 log = logging.getLogger(__name__)
 
 _MAX_ATTEMPTS = 5
-_BACKOFF = Backoff(first=timedelta(milliseconds=50), limit=timedelta(seconds=1), jitter=0.5)
 
 _TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
 
@@ -62,15 +62,12 @@ class RecordStore:
 
     async def append(self, node: str, uid: str, new_entries: Sequence[NewEntry]) -> None:
         """Append entries to the record of a node; retry if another process was faster."""
-        for attempt in range(1, _MAX_ATTEMPTS + 1):
+        retry = Retry(self._clock, self._client.random, CONFLICT, max_attempts=_MAX_ATTEMPTS)
+        while True:
             try:
-                await self._append_once(node, uid, new_entries)
-            except (AlreadyExists, Conflict, NotFound):  # another process was faster
-                if attempt == _MAX_ATTEMPTS:
-                    raise
-            else:
-                return
-            await self._clock.sleep(_BACKOFF.delay(attempt, self._client.random))
+                return await self._append_once(node, uid, new_entries)
+            except (AlreadyExists, Conflict, NotFound) as error:  # another process was faster
+                await retry.wait(error)
 
     async def _append_once(self, node: str, uid: str, new_entries: Sequence[NewEntry]) -> None:
         found, is_readable = await self.get(node)

@@ -29,9 +29,10 @@ from haulout.api import maintenancerecord as records
 from haulout.api.maintenancerecord import MaintenanceRecord
 from haulout.api.objects import Node
 from haulout.api.resources import NODES
+from haulout.core.backoff import RECONNECT
 from haulout.errors import KubeError, LeadershipLost, NotFound
 from haulout.history import record_store
-from haulout.history.availability import PROBE_INTERVAL, RETRY_BACKOFF, SINGLE_RECORD_ERRORS, WriteBackoff
+from haulout.history.availability import PROBE_INTERVAL, SINGLE_RECORD_ERRORS, WriteBackoff
 from haulout.history.record_store import RecordStore, RecordSummary
 from haulout.history.writer import BATCH_DELAY
 from haulout.kube.client import Client
@@ -163,7 +164,7 @@ class Retention:
             clock=client.clock,
             random=client.random,
             workers=_WORKERS,
-            backoff=RETRY_BACKOFF,
+            backoff=RECONNECT,
             metrics=client.metrics,
             name="history retention",
         )

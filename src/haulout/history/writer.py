@@ -30,6 +30,7 @@ from datetime import datetime, timedelta
 from haulout.api import maintenancerecord as records
 from haulout.api.maintenancerecord import ENDED, MAINTENANCE_RECORDS, Entry, LastState, NewEntry
 from haulout.api.objects import Node
+from haulout.core.backoff import RECONNECT
 from haulout.errors import (
     AlreadyExists,
     BadRequest,
@@ -42,7 +43,7 @@ from haulout.errors import (
     Unauthorized,
 )
 from haulout.history import record_store
-from haulout.history.availability import RETRY_BACKOFF, SINGLE_RECORD_ERRORS, CrdProbe, WriteBackoff
+from haulout.history.availability import SINGLE_RECORD_ERRORS, CrdProbe, WriteBackoff
 from haulout.history.interface import IsGone
 from haulout.history.pending_entries import Backlog, PendingEntries, PendingQueue, format_entries
 from haulout.history.record_store import CrdMissing, RecordStore
@@ -93,7 +94,7 @@ class HistoryWriter:
             clock=client.clock,
             random=client.random,
             workers=_WORKERS,
-            backoff=RETRY_BACKOFF,
+            backoff=RECONNECT,
             metrics=client.metrics,
             name="history",
         )

@@ -37,11 +37,13 @@ import logging
 import math
 from collections.abc import Awaitable, Callable, Coroutine
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any, NamedTuple
 
 from haulout.api.objects import Bookmark, Lease, LeaseSpec, UndecodableObject, object_key
 from haulout.api.resources import LEASES
 from haulout.core.backoff import Backoff
+from haulout.core.retry import Retry
 from haulout.errors import AlreadyExists, Conflict, Expired, Forbidden, KubeError, LeadershipLost, NotFound
 from haulout.kube import leases
 from haulout.kube.client import Client
@@ -95,7 +97,9 @@ class LeaderElection:
         self._fence: Callable[[], None] | None = None
         self._clock = client.clock
         self._on_new_leader = on_new_leader
-        self._backoff = Backoff(first=self.retry_period, limit=self.lease_duration, jitter=0.5)
+        # Without the Retry-After: a successor must take over within the lease duration.
+        backoff = Backoff(first=self.retry_period, limit=self.lease_duration, jitter=0.5)
+        self._new_retry = partial(Retry, self._clock, client.random, backoff, max_retry_after=timedelta())
         # A hanging request that was sent one retry period after the last renewal must leave time for a second one.
         self._request_timeout = (self.renew_deadline - self.retry_period) / 2
 
@@ -134,12 +138,12 @@ class LeaderElection:
 
     async def observe(self) -> None:
         """Observe the lease without taking it, until cancelled. The time of observation counts for `run`."""
-        failures = 0
+        retry = self._new_retry()
         while True:
-            failures = await self._attempt(self._read_lease, "read", failures)
-            if failures:
-                await self._clock.sleep(self._retry_delay(failures))
+            if error := await self._attempt(self._read_lease, "read"):
+                await retry.wait(error)
             else:
+                retry.reset()
                 await self._wait_for_change(may_acquire=False)
 
     async def run(
@@ -180,30 +184,36 @@ class LeaderElection:
             observing.cancel()
 
     async def _campaign(self) -> None:
-        failures = 0
+        retry = self._new_retry()
         while True:
-            failures = await self._attempt(self._try_acquire, "take", failures)
+            error = await self._attempt(self._try_acquire, "take")
             self._extend_leadership()
             if self.is_leader():
                 return
-            if failures or not self.is_held_by_another():  # not held: another candidate wrote at the same time
-                await self._clock.sleep(self._retry_delay(failures))
-            else:
+            if error:
+                await retry.wait(error)
+                continue
+            retry.reset()
+            if self.is_held_by_another():
                 await self._wait_for_change(may_acquire=True)
+            else:
+                # Nobody holds the lease and another candidate was faster or the write conflicted, so look again sooner
+                # than a poll would. The jitter keeps the candidates apart.
+                await self._clock.sleep(self.retry_period / 4 * (1 + JITTER_FACTOR * self._client.random.random()))
 
-    async def _attempt(self, request: Callable[[], Awaitable[None]], doing: str, failures: int) -> int:
-        """Await a request and return the number of consecutive failures, given `failures` so far."""
+    async def _attempt(self, request: Callable[[], Awaitable[None]], doing: str) -> Exception | None:
+        """Await a request and return the error if it failed."""
         try:
             async with asyncio.timeout(self._request_timeout.total_seconds()):
                 await request()
         except (Conflict, AlreadyExists):
             # Not a failure: a backoff would delay the next read, and the lease may be free by then.
-            return 0  # another candidate was faster; the next read shows it
+            return None  # another candidate was faster; the next read shows it
         except (KubeError, TimeoutError) as error:
             self._log_problem(doing, error)
-            return failures + 1
+            return error
         self._problem = ""
-        return 0
+        return None
 
     async def _try_acquire(self) -> None:
         await self._read_lease()
@@ -218,13 +228,6 @@ class LeaderElection:
         # The duration in the lease, not our own: the holder stops by its own settings, which may be longer during an
         # upgrade.
         return self._observed_at + (spec.lease_duration_seconds or self.lease_duration.total_seconds())
-
-    def _retry_delay(self, failures: int) -> timedelta:
-        if failures:
-            return self._backoff.delay(failures, self._client.random)
-        # Nobody holds the lease and another candidate was faster or the write conflicted, so look again sooner than a
-        # poll would. The jitter keeps the candidates apart.
-        return self.retry_period / 4 * (1 + JITTER_FACTOR * self._client.random.random())
 
     # Observing the lease
 

@@ -26,12 +26,12 @@ import msgspec
 
 from haulout.api.objects import Lease, LeaseSpec, OwnerReference, object_key
 from haulout.api.resources import LEASES
-from haulout.core.backoff import Backoff
+from haulout.core.backoff import CONFLICT
+from haulout.core.retry import Retry
 from haulout.core.timestamps import micro_time
 from haulout.errors import (
     AlreadyExists,
     Conflict,
-    KubeError,
     LockHeld,
     MalformedResponse,
     NotFound,
@@ -47,7 +47,6 @@ from haulout.kube.rbac import Permission
 CLOCK_SKEW = timedelta(minutes=1)
 
 _MAX_ATTEMPTS = 6
-_BACKOFF = Backoff(first=timedelta(milliseconds=50), limit=timedelta(seconds=1), jitter=0.5)
 # The lock has changed since the read, or a write may have taken effect: another read settles both.
 _READ_AGAIN = (AlreadyExists, Conflict, NotFound, Unreachable, ServerFailure, MalformedResponse)
 
@@ -192,10 +191,10 @@ async def acquire(
     If `holder` has the lock already, renew it. The garbage collector deletes a lock together with its `owner`. With
     `assume_absent` (a watch has shown no lease) create the lease without a read; the server rejects that if one exists.
     """
-    attempt, wanted_until = 1, client.clock.now() + duration
+    retry, wanted_until = _new_retry(client), client.clock.now() + duration
     while True:
         # The watch may have been behind: from the second attempt on, only a read counts.
-        may_exist = attempt > 1 or not assume_absent
+        may_exist = retry.failures > 0 or not assume_absent
         lease = await find(client, name, namespace=namespace) if may_exist else None
         decision = claim(lease, holder=holder, now=client.clock.now(), duration=duration)
         if decision.state is LockState.HELD:
@@ -206,8 +205,7 @@ async def acquire(
             version = lease.resource_version if lease else ""
             return await write(client, name, decision.record, namespace=namespace, version=version, owner=owner)
         except _READ_AGAIN as error:
-            await _back_off(client, attempt, error)
-            attempt += 1
+            await retry.wait(error)
 
 
 async def renew(client: Client, name: str, *, namespace: str, holder: str, duration: timedelta) -> Lease:
@@ -216,7 +214,7 @@ async def renew(client: Client, name: str, *, namespace: str, holder: str, durat
     Raise `LockHeld` if another holder has taken it since, even if that hold has expired: the protected object may have
     changed. Raise `NotFound` if the lease does not exist.
     """
-    attempt, wanted_until = 1, client.clock.now() + duration
+    retry, wanted_until = _new_retry(client), client.clock.now() + duration
     while True:
         lease = await client.get(LEASES, name, namespace=namespace)
         decision = claim(lease, holder=holder, now=client.clock.now(), duration=duration)
@@ -228,13 +226,12 @@ async def renew(client: Client, name: str, *, namespace: str, holder: str, durat
             version = lease.resource_version
             return await write(client, name, decision.record, namespace=namespace, version=version)
         except _READ_AGAIN as error:
-            await _back_off(client, attempt, error)
-            attempt += 1
+            await retry.wait(error)
 
 
 async def release(client: Client, name: str, *, namespace: str, holder: str) -> None:
     """Delete the lease. Raise `LockHeld` if another holder has it. A lease that is absent or has no holder is fine."""
-    attempt = 1
+    retry = _new_retry(client)
     while True:
         lease = await find(client, name, namespace=namespace)
         if lease is None:
@@ -249,11 +246,8 @@ async def release(client: Client, name: str, *, namespace: str, holder: str) -> 
             # lease must stay.
             return await client.delete(LEASES, name, namespace=namespace, uid=lease.uid, resource_version=version)
         except _READ_AGAIN as error:
-            await _back_off(client, attempt, error)
-            attempt += 1
+            await retry.wait(error)
 
 
-async def _back_off(client: Client, attempt: int, error: KubeError) -> None:
-    if attempt >= _MAX_ATTEMPTS:
-        raise error
-    await client.clock.sleep(_BACKOFF.delay(attempt, client.random))
+def _new_retry(client: Client) -> Retry:
+    return Retry(client.clock, client.random, CONFLICT, max_attempts=_MAX_ATTEMPTS)

@@ -35,6 +35,7 @@ from haulout.api import annotations
 from haulout.api.objects import Base, Object
 from haulout.api.resources import EVENTS, Resource
 from haulout.core.backoff import Backoff
+from haulout.core.retry import Retry
 from haulout.core.timestamps import micro_time
 from haulout.errors import AlreadyExists, ApiError, KubeError, NotFound, ServerFailure, TooManyRequests
 from haulout.kube import metrics
@@ -286,15 +287,23 @@ class EventRecorder:
             series.not_before = self._clock.monotonic() + SERIES_PAUSE.total_seconds()
 
     async def _send(self, series: _Series) -> None:
-        attempt = 1
+        try:
+            await self._write_with_retries(series)
+        except Exception as error:  # noqa: BLE001 - no Event is worth a failure, whatever is wrong
+            self._give_up(error)
+
+    async def _write_with_retries(self, series: _Series) -> None:
+        # Without the Retry-After: the other Events wait behind this one.
+        retry = Retry(
+            self._clock, self._client.random, _BACKOFF, max_attempts=_MAX_ATTEMPTS, max_retry_after=timedelta()
+        )
         while True:
             try:
                 return await self._write(series)
-            except Exception as error:  # noqa: BLE001 - no Event is worth a failure, whatever is wrong
-                if attempt >= _MAX_ATTEMPTS or not _is_retriable(error):
-                    return self._give_up(error)
-            await self._clock.sleep(_BACKOFF.delay(attempt, self._client.random))
-            attempt += 1
+            except Exception as error:
+                if not _is_retriable(error):
+                    raise
+                await retry.wait(error)
 
     async def _write(self, series: _Series) -> None:
         count, body = series.count, dict(series.body)

@@ -28,9 +28,10 @@ from typing import Generic, NoReturn, Protocol, TypeVar
 
 from haulout.api.objects import Bookmark, Page, UndecodableObject, WatchEvent
 from haulout.api.resources import Resource
-from haulout.core.backoff import Backoff
+from haulout.core.backoff import RECONNECT, Backoff
 from haulout.core.memory import InterruptScope
-from haulout.errors import ApiError, BadRequest, Expired, Invalid, KubeError, LimitExceeded, NotFound, Unreachable
+from haulout.core.retry import Retry
+from haulout.errors import BadRequest, Expired, Invalid, KubeError, LimitExceeded, NotFound, Unreachable
 from haulout.kube.client import PAGE_SIZE, Client
 
 T = TypeVar("T")
@@ -49,9 +50,7 @@ _LIST_END_TIMEOUT = timedelta(seconds=20)  # since the last object
 _LIST_TIMEOUT = timedelta(minutes=3)  # in total, however many objects are created meanwhile
 _STABLE_AFTER = timedelta(seconds=30)  # a watch that lasted this long counts as working, even without events
 _ESTABLISHED_AFTER = timedelta(seconds=5)  # without an error since the watch started
-# upper bound of a Retry-After: the error page of a load balancer must not stop the watch for long
-_MAX_RETRY_AFTER = timedelta(minutes=5)
-_BACKOFF = Backoff(first=timedelta(seconds=1), factor=2, limit=timedelta(seconds=30), jitter=0.5)
+_LIMIT_STABLE_AFTER = timedelta(minutes=5)
 # For a server that exceeds a limit: reading that much again costs seconds of CPU time.
 _LIMIT_BACKOFF = Backoff(first=timedelta(seconds=5), factor=2, limit=timedelta(minutes=1), jitter=0.5)
 
@@ -135,7 +134,9 @@ class Reflector(Generic[T]):
         self._list_watch = list_watch
         self._store = store
         self._on_health_change = on_health_change  # called with each failure, and with None on recovery
-        self._limit_failures = 0  # in a row, because the server exceeded a limit
+        self._retry = Retry(client.clock, client.random, RECONNECT, stable_after=_STABLE_AFTER)
+        self._limit_retry = Retry(client.clock, client.random, _LIMIT_BACKOFF)  # the server exceeded a limit
+        self._was_expired = False  # the last failure was a 410
         self._must_list = True
         self._made_progress = False
         self._is_server_current = False  # since the last reconnect, the server is known not to be behind the store
@@ -154,7 +155,6 @@ class Reflector(Generic[T]):
         self._interrupt_scope.interrupt(error)
 
     async def run(self) -> NoReturn:
-        failures, was_expired = 0, False
         while True:
             delay: timedelta | None = None
             started = self._clock.monotonic()
@@ -163,28 +163,23 @@ class Reflector(Generic[T]):
                 async with self._interrupt_scope:
                     ended_silent = await self._list_and_watch()
             except KubeError as error:
-                elapsed = self._clock.monotonic() - started
-                # Progress since the last failure makes this a new failure, not a repeated one. So does the first 410:
-                # the server answers again, and only reports that the watch was interrupted for too long.
-                is_expired = isinstance(error, Expired)
-                is_first_expiry = is_expired and not was_expired
-                is_new_failure = is_first_expiry or self._made_progress or elapsed > _STABLE_AFTER.total_seconds()
-                failures, was_expired = 1 if is_new_failure else failures + 1, is_expired
                 self._is_server_current = False
                 # Only after minutes without an excess: a server that sends too much does so again with its next list,
                 # which takes seconds to arrive.
-                self._limit_failures = 0 if elapsed > _MAX_RETRY_AFTER.total_seconds() else self._limit_failures
+                if self._clock.monotonic() - started > _LIMIT_STABLE_AFTER.total_seconds():
+                    self._limit_retry.reset()
                 self._record_failure(error)
-                delay = self._retry_delay(error, failures)
+                delay = self._retry_delay(error)
             # outside the except block: the traceback of the error keeps the current page in memory
             if delay is not None:
                 await self._clock.sleep(delay)
                 continue
+            self._retry.reset()
             # The next connection may reach another server, which may be behind. Only after a silence was it just
             # verified.
             self._is_server_current = self._is_server_current and ended_silent
             if self._clock.monotonic() - started < _MIN_WATCH_DURATION.total_seconds():
-                await self._clock.sleep(_BACKOFF.delay(1, self._client.random))
+                await self._clock.sleep(RECONNECT.delay(1, self._client.random))
 
     def _record_failure(self, error: KubeError) -> None:
         if isinstance(error, Expired):
@@ -196,7 +191,6 @@ class Reflector(Generic[T]):
         else:
             self._page_size = self._list_watch.page_size
         if isinstance(error, LimitExceeded):
-            self._limit_failures += 1
             self._must_list = True
         if str(error) != self.problem:
             log.warning("%s; trying again", str(error))
@@ -214,14 +208,18 @@ class Reflector(Generic[T]):
         """Record recovery: the watch was opened some time ago and has not failed since."""
         self._record_recovery()
 
-    def _retry_delay(self, error: KubeError, failures: int) -> timedelta:
-        if isinstance(error, Expired) and failures == 1:
-            # relist at once after 410 Gone: the server works, only the watch was interrupted for too long
-            return timedelta()
+    def _retry_delay(self, error: KubeError) -> timedelta:
+        # Progress since the last failure makes this a new failure, not a repeated one. So does the first 410: the
+        # server answers again, and only reports that the watch was interrupted for too long.
+        is_expired, was_expired = isinstance(error, Expired), self._was_expired
+        self._was_expired = is_expired
+        if self._made_progress or (is_expired and not was_expired):
+            self._retry.reset()
+        delay = self._retry.delay(error)
         if isinstance(error, LimitExceeded):
-            return _LIMIT_BACKOFF.delay(self._limit_failures, self._client.random)
-        retry_after = error.retry_after if isinstance(error, ApiError) else None
-        return max(_BACKOFF.delay(failures, self._client.random), min(retry_after or timedelta(), _MAX_RETRY_AFTER))
+            return self._limit_retry.delay(error)
+        # relist at once after 410 Gone: the server works, only the watch was interrupted for too long
+        return timedelta() if is_expired and self._retry.failures == 1 else delay
 
     async def _list_and_watch(self) -> bool:
         """List if needed, then apply changes until the watch ends. Return whether the watch ended in silence."""
@@ -324,7 +322,7 @@ class Reflector(Generic[T]):
             self.last_received = loop.time()
             if not self._made_progress:
                 self._made_progress = self._is_server_current = True
-                if not self._limit_failures:  # after a limit was exceeded, one event does not prove recovery
+                if not self._limit_retry.failures:  # after a limit was exceeded, one event does not prove recovery
                     self._record_recovery()
             if isinstance(event, Bookmark):
                 self._store.advance(event.resource_version)

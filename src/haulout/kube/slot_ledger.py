@@ -32,6 +32,7 @@ import msgspec
 from haulout.api.objects import Base, Object, RawObject
 from haulout.api.resources import Resource
 from haulout.core.backoff import Backoff
+from haulout.core.retry import Retry
 from haulout.errors import AlreadyExists, Conflict, KubeError, NotFound
 from haulout.kube.client import Client
 from haulout.kube.patches import merge_patch
@@ -130,7 +131,8 @@ class SlotLedger:
         `is_held` asks the server whether the owner of a slot still needs it. It is called only if no slot is free
         otherwise.
         """
-        for attempt in range(1, _MAX_ATTEMPTS + 1):
+        retry = Retry(self._client.clock, self._client.random, _BACKOFF)
+        while retry.failures < _MAX_ATTEMPTS:
             found, known = await self._read(budget)
             others = [other for other in known if other.key != slot.key]
             # The server is asked about the holders only when the budget is exhausted: each costs a read.
@@ -144,23 +146,24 @@ class SlotLedger:
                 return None
             try:
                 await self._write(budget, found, (*others, slot))
-            except (Conflict, AlreadyExists, NotFound):
-                await self._client.clock.sleep(_BACKOFF.delay(attempt, self._client.random))
+            except (Conflict, AlreadyExists, NotFound) as error:
+                await retry.wait(error)
             else:
                 return None
         return NoFreeSlot()
 
     async def release(self, budget: str, is_releasable: Callable[[Slot], bool]) -> None:
         """Release all slots that `is_releasable` selects. Give up with a warning after several write conflicts."""
-        for attempt in range(1, _MAX_ATTEMPTS + 1):
+        retry = Retry(self._client.clock, self._client.random, _BACKOFF)
+        while retry.failures < _MAX_ATTEMPTS:
             found, known = await self._read(budget)
             remaining = [slot for slot in known if not is_releasable(slot)]
             if len(remaining) == len(known):
                 return
             try:
                 await self._write(budget, found, remaining)
-            except (Conflict, NotFound):
-                await self._client.clock.sleep(_BACKOFF.delay(attempt, self._client.random))
+            except (Conflict, NotFound) as error:
+                await retry.wait(error)
             else:
                 return
         log.warning("budget %s: a slot could not be released now; the next write to the budget releases it", budget)

@@ -15,7 +15,10 @@ from datetime import datetime, timedelta
 from typing import Protocol, runtime_checkable
 
 from haulout.api.maintenancenotice import MaintenanceNotice
+from haulout.core.clock import Clock
+from haulout.providers.cloud_calls import LastAnswer
 from haulout.providers.notice_writer import NoticeWriter
+from haulout.providers.problems import Problems
 from haulout.providers.quarantine import Quarantine
 
 
@@ -91,3 +94,40 @@ class HasStartBlocker(Protocol):
         Raise `ExternalError` if that is not known now.
         """
         ...
+
+
+class BaseEventSource:
+    """What all sources have: problems, the messages that could not be read, and the time of the last response."""
+
+    def __init__(self, name: str, clock: Clock, *, node: str = "") -> None:
+        self.name = name
+        self.quarantine = Quarantine(name, clock)
+        self._messages_processed = 0
+        self._current_problems = Problems(name, node=node)
+        self._last_answer = LastAnswer(clock)
+
+    @property
+    def messages_processed(self) -> int:
+        return self._messages_processed
+
+    @property
+    def is_up(self) -> bool:
+        return not self._current_problems
+
+    def problems(self) -> Sequence[str]:
+        return (*self._current_problems.lines(), *self.quarantine.problems())
+
+    def time_since_last_answer(self) -> timedelta | None:
+        return self._last_answer.age()
+
+
+class AgentEventSource(BaseEventSource):
+    """The source of an agent: it is up only after the first response of the metadata service."""
+
+    def __init__(self, name: str, clock: Clock, *, node: str) -> None:
+        super().__init__(name, clock, node=node)
+        self._node = node
+
+    @property
+    def is_up(self) -> bool:
+        return super().is_up and self._last_answer.age() is not None

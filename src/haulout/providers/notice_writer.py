@@ -18,6 +18,7 @@ from haulout.api.maintenancenotice import MAINTENANCE_NOTICES, MaintenanceNotice
 from haulout.api.notice_reports import NoticeReport, merge_report, missing_annotations, plan_of
 from haulout.api.objects import RawObject
 from haulout.core.backoff import Backoff
+from haulout.core.retry import Retry
 from haulout.core.walltime import TICK
 from haulout.errors import AlreadyExists, BadRequest, Conflict, Invalid, NotFound
 from haulout.kube.client import Client
@@ -37,7 +38,7 @@ class NoticeWriter:
 
     async def write(self, report: NoticeReport) -> MaintenanceNotice:
         """Write a report and return the notice; raise `KubeError` if it cannot be written now."""
-        attempt = 0
+        retry = Retry(self._client.clock, self._client.random, _CONFLICT_BACKOFF)
         while True:
             found = await self.find(report.name)
             try:
@@ -47,8 +48,7 @@ class NoticeWriter:
             except (AlreadyExists, Conflict, NotFound) as error:
                 if found is None and isinstance(error, NotFound):
                     raise  # the CRD is not installed
-                attempt += 1  # another writer created, changed or deleted the notice
-                await self._client.clock.sleep(_CONFLICT_BACKOFF.delay(attempt, self._client.random))
+                await retry.wait(error)  # another writer created, changed or deleted the notice
 
     async def list_by_source(self, source: str, *, node: str = "") -> list[MaintenanceNotice]:
         """Return all notices of a source that still exist, of one node or of all nodes."""

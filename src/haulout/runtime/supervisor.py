@@ -14,6 +14,7 @@ from datetime import timedelta
 from haulout.core import duration
 from haulout.core.backoff import Backoff
 from haulout.core.clock import Clock
+from haulout.core.retry import Retry
 from haulout.errors import LeadershipHandover, LeadershipLost
 from haulout.kube.client import Client
 
@@ -44,18 +45,15 @@ class Supervisor:
     ) -> None:
         """Run `work`, restarting it after each failure, until cancelled; call `report` after each failure."""
         clock = self._clock = client.clock
-        failures = 0
+        retry = Retry(clock, client.random, _BACKOFF, stable_after=_HEALTHY_AFTER)
         while True:
-            started = clock.monotonic()
             try:
                 return await work()
             except LeadershipHandover:
                 raise
             except Exception as error:  # noqa: BLE001 - the task boundary; the error is logged with its traceback
                 failure = error
-            ran_for = timedelta(seconds=clock.monotonic() - started)
-            failures = 1 if ran_for > _HEALTHY_AFTER else failures + 1
-            pause = _BACKOFF.delay(failures, client.random)
+            pause = retry.delay(failure)
             if self._record_failure(failure, pause, clock) and report is not None:
                 await report(self._problem)
             await clock.sleep(pause)

@@ -17,12 +17,13 @@ from haulout.api.clusterapi import EXTENSION_LEASE, ClusterKey
 from haulout.api.leases import LEADER_LEASE
 from haulout.api.objects import Object, RawObject
 from haulout.api.resources import CUSTOM_RESOURCE_DEFINITIONS, NAMESPACES, Resource
-from haulout.app.http_endpoints import ServedReplica, serve_http
+from haulout.app.http_endpoints import serve_http
 from haulout.app.hub import HubReplicaSettings, run_hub
 from haulout.app.hub_status import HubStatus
 from haulout.app.manifests import operator_manifests
 from haulout.app.operator import OperatorSettings, run_operator
 from haulout.app.operator_status import OperatorStatus
+from haulout.app.replica import ServedReplica
 from haulout.app.sandbox import vcenters
 from haulout.app.sandbox.clouds import sources_of
 from haulout.app.sandbox.interface import OnScenarioEvent, RunningSandbox, ScenarioCluster, SimulatedCluster

@@ -8,7 +8,7 @@ Retry a write whose result is unknown, or that conflicted with another.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from enum import StrEnum
 
 import msgspec
@@ -25,7 +25,8 @@ from haulout.api.objects import Node, RawObject
 from haulout.api.resources import NODES
 from haulout.cli.node_lookup import suggest_node
 from haulout.cli.notice.notice_view import missing_kind_error, view_of
-from haulout.core.backoff import Backoff
+from haulout.core.backoff import CONFLICT
+from haulout.core.retry import Retry
 from haulout.errors import (
     AlreadyExists,
     Conflict,
@@ -44,8 +45,7 @@ _RAW = MAINTENANCE_NOTICES.with_model(RawObject)
 _SUFFIX_LETTERS = "bcdfghjklmnpqrstvwxz2456789"  # the alphabet of Kubernetes' generated names, which cannot spell words
 _SUFFIX_LENGTH = 5
 
-_TRIES = 5
-_PAUSE = Backoff(first=timedelta(milliseconds=50), limit=timedelta(seconds=1), jitter=0.5)
+_MAX_ATTEMPTS = 5
 
 
 class ApplyVerb(StrEnum):
@@ -104,10 +104,10 @@ async def apply_notice(client: Client, request: NoticeRequest) -> ApplyResult:
     """Create or update the notice; raise `HauloutError`."""
     node = await _get_node(client, request)
     notice_id = request.notice_id or _new_id(client, request)
-    attempt = 0
+    retry = new_retry(client)
     while True:
         name, spec = object_name(request.source, notice_id), _notice_spec(request, notice_id, node)
-        existing = await _get_notice(client, name) if request.notice_id or attempt else None
+        existing = await _get_notice(client, name) if request.notice_id or retry.failures else None
         if existing is not None and not request.notice_id and existing.spec != spec:
             notice_id = _new_id(client, request)  # another notice has the generated name
             continue
@@ -116,12 +116,15 @@ async def apply_notice(client: Client, request: NoticeRequest) -> ApplyResult:
                 return ApplyResult(
                     raw=await _create_notice(client, name, spec, request.dry_run), verb=ApplyVerb.CREATED, node=node
                 )
-            return await _update_notice(client, existing, spec, request=request, node=node, is_own_write=attempt > 0)
+            return await _update_notice(
+                client, existing, spec, request=request, node=node, is_own_write=retry.failures > 0
+            )
         except KubeError as error:
             if existing is None and isinstance(error, NotFound):
                 raise await missing_kind_error(client, error) from error
-            attempt += 1
-            await wait_before_retry(client, error, attempt=attempt)
+            if not may_retry(error):
+                raise
+            await retry.wait(error)
 
 
 async def _get_node(client: Client, request: NoticeRequest) -> Node | None:
@@ -237,10 +240,11 @@ def _format_value(value: object) -> str:
     return f"{value:%Y-%m-%d %H:%M:%S} UTC" if isinstance(value, datetime) else str(value or "none")
 
 
-async def wait_before_retry(client: Client, error: KubeError, *, attempt: int) -> None:
-    """Wait before the next attempt; raise the error if a retry is useless."""
+def new_retry(client: Client) -> Retry:
+    return Retry(client.clock, client.random, CONFLICT, max_attempts=_MAX_ATTEMPTS, max_retry_after=CONFLICT.limit)
+
+
+def may_retry(error: KubeError) -> bool:
+    """Return whether another writer was faster, or the write may have worked."""
     is_overtaken = isinstance(error, AlreadyExists | Conflict | NotFound)
-    may_have_worked = isinstance(error, ServerFailure) or (isinstance(error, Unreachable) and error.sent)
-    if attempt >= _TRIES or not (is_overtaken or may_have_worked):
-        raise error
-    await client.clock.sleep(_PAUSE.delay(attempt, client.random))
+    return is_overtaken or isinstance(error, ServerFailure) or (isinstance(error, Unreachable) and error.sent)

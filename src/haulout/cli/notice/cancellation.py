@@ -6,7 +6,7 @@ from enum import StrEnum
 
 from haulout.api.maintenancenotice import MAINTENANCE_NOTICES, NoticePhase, NoticeStage
 from haulout.cli.cordon.node_changes import DRY_RUN_SUFFIXES
-from haulout.cli.notice.apply import wait_before_retry
+from haulout.cli.notice.apply import may_retry, new_retry
 from haulout.cli.notice.notice_view import NoticeView, get_notice, view_of
 from haulout.cli.output import OutputLine
 from haulout.controllers.notices.cancellation import Objection, cancel_objection, stage_patch
@@ -37,12 +37,12 @@ async def end_notice(
     client: Client, notice: str, action: EndAction, *, force: bool = False, dry_run: str = "none"
 ) -> EndResult:
     """Cancel or end a notice; raise `HauloutError` if its state does not allow that."""
-    attempt = 0
+    retry = new_retry(client)
     while True:
         view = view_of(await get_notice(client, notice), now=client.clock.now())
         name = view.notice.name
         if view.notice.spec.stage == _STAGE_OF_ACTION[action]:
-            return EndResult(name, str(action) if attempt else f"already {action}")
+            return EndResult(name, str(action) if retry.failures else f"already {action}")
         if action is EndAction.END and view.phase.is_over:
             return EndResult(name, "already ended", (f"{view.phase}: {view.phase_status.message}",))
         refusal = find_objection(view, action)
@@ -58,8 +58,9 @@ async def end_notice(
                 dry_run=dry_run == "server",
             )
         except KubeError as error:
-            attempt += 1
-            await wait_before_retry(client, error, attempt=attempt)
+            if not may_retry(error):
+                raise
+            await retry.wait(error)
         else:
             return EndResult(name, str(action), _result_notes(view))
 

@@ -22,6 +22,7 @@ from haulout.cli.top.fleet_cache import FleetCache
 from haulout.cli.top.screen import render_screen
 from haulout.cli.top.view_state import ViewState, handle_key, visible_nodes
 from haulout.core.backoff import Backoff
+from haulout.core.retry import Retry
 from haulout.errors import HauloutError
 
 _FRAME_INTERVAL = timedelta(milliseconds=250)
@@ -78,17 +79,17 @@ class LiveView:
             self._changed.set()
 
     async def _stream_events(self) -> None:
-        failures = 0
+        retry = Retry(self._fleet.clock, self._random, _RECONNECT_BACKOFF)
         while True:
             self._detail_changed.clear()
             problem = await self._stream_until_detail_changes(self.state.detail_node)
-            failures = 0 if not self._fleet.problem else failures
+            if not self._fleet.problem:
+                retry.reset()
             if self._detail_changed.is_set():
                 continue
             self._fleet.problem = problem or "the operator ended the stream"
-            failures += 1
             self._changed.set()
-            await self._fleet.clock.sleep(_RECONNECT_BACKOFF.delay(failures, self._random))
+            await retry.wait(HauloutError(self._fleet.problem))
 
     async def _stream_until_detail_changes(self, node: str) -> str:
         """Read events until another node is selected or the connection fails; return the error."""

@@ -7,11 +7,9 @@ A SAP maintenance-controller without `--enable-leader-election` holds no lease, 
 """
 
 import asyncio
-import logging
 from collections.abc import Iterator
 from datetime import datetime, timedelta
-from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from haulout.api.leases import PROFILES_LEASE
 from haulout.api.maintenancenotice import MaintenanceNotice
@@ -19,15 +17,10 @@ from haulout.api.objects import Node, RawObject
 from haulout.api.reasons import OperatorEventReason
 from haulout.controllers.profiles import default_profile
 from haulout.controllers.profiles.config.profiles_file import ProfilesFile
-from haulout.controllers.profiles.controller import NAME, ProfilesController
-from haulout.controllers.profiles.events import ProfileEvents
-from haulout.controllers.profiles.external.query_cache import QueryCache
 from haulout.controllers.profiles.machine.preferred_start import lead_time, preferred_start
 from haulout.controllers.profiles.metrics import CONTROLLER, METRICS, ProfileMetrics
-from haulout.controllers.profiles.missing_permissions import RECHECK_INTERVAL, MissingPermissions, profile_permissions
 from haulout.controllers.profiles.plugin import ExternalClient, State
 from haulout.controllers.profiles.status import as_json
-from haulout.controllers.profiles.view.informers import ProfileInformers
 from haulout.core.clock import Clock
 from haulout.core.metrics import MetricVec
 from haulout.core.text import format_count
@@ -35,14 +28,15 @@ from haulout.drain.metrics import PROFILE
 from haulout.kube.client import Client
 from haulout.kube.informer import Informer
 from haulout.kube.rbac import Permission
-from haulout.runtime.component import Component, Leader, Warn
-from haulout.runtime.journal import Journal
+from haulout.runtime.component import Component, Leader
 from haulout.runtime.supervisor import Supervisor
-from haulout.runtime.tasks import background, first_of, running
+from haulout.runtime.tasks import first_of
 
-log = logging.getLogger(__name__)
-
-_REPORTER = "maintenance"  # reporting controller of events, as in the SAP maintenance-controller
+if TYPE_CHECKING:
+    from haulout.controllers.profiles.controller import ProfilesController
+    from haulout.controllers.profiles.external.query_cache import QueryCache
+    from haulout.controllers.profiles.missing_permissions import MissingPermissions
+    from haulout.controllers.profiles.view.informers import ProfileInformers
 
 
 class ProfilesComponent(Component):
@@ -59,6 +53,8 @@ class ProfilesComponent(Component):
     @classmethod
     def permissions(cls, settings: Any, *, namespace: str) -> tuple[Permission, ...]:
         """Return what a configuration needs; None: what most configurations need."""
+        from haulout.controllers.profiles.missing_permissions import profile_permissions
+
         return profile_permissions(settings, namespace=namespace)
 
     def __init__(self, file: ProfilesFile, outside: ExternalClient) -> None:
@@ -91,35 +87,10 @@ class ProfilesComponent(Component):
 
     async def lead(self, leader: Leader) -> None:
         await self.wait_until_needed(leader)
-        # A recorder of its own: many events of pods must not delay those of nodes.
-        events, pod_events = leader.events(_REPORTER), leader.events(_REPORTER)
-        journal = Journal(NAME, events, metrics=leader.client.metrics)
-        history = leader.history(self.history_backlog)
-        informers: list[ProfileInformers] = []
+        # Imported late with its dependencies: an operator without profiles needs none of it.
+        from haulout.controllers.profiles.configured_controller import run_configured_controller
 
-        def make_informers(controller: ProfilesController) -> ProfileInformers:
-            informers.append(ProfileInformers(controller, leader.client, external=self.outside))
-            return informers[0]
-
-        controller = ProfilesController(
-            leader.client,
-            events=ProfileEvents(journal, clock=leader.client.clock, pod_events=pod_events, metrics=self.counters),
-            namespace=leader.namespace,
-            informers=make_informers,
-            nodes=leader.nodes,
-            history=history,
-            waiting_list=leader.waiting_list,
-            drain_metrics=self.drain_metrics,
-            handover=leader.handover,
-        )
-        self.controller, self.informers, self.answers = controller, informers[0], informers[0].queries
-        self.missing_permissions = MissingPermissions(leader.client, leader.warn, namespace=leader.namespace)
-        configuration = _apply_configuration(self.file, controller, informers[0], leader.warn, self.missing_permissions)
-        try:
-            async with running(events, pod_events, history), background(configuration):
-                await controller.run()
-        finally:
-            self.controller = self.answers = self.informers = self.missing_permissions = None
+        await run_configured_controller(self, leader)
 
     def unready(self) -> Iterator[str]:
         if self.controller is not None and (reason := self.controller.unready_reason()):
@@ -220,40 +191,3 @@ async def _wait_for_unfinished_node(nodes: Informer[Node]) -> None:
     await nodes.wait_synced()
     if not any(map(default_profile.is_unfinished_on, nodes.all())):
         await asyncio.Event().wait()
-
-
-async def _apply_configuration(
-    file: ProfilesFile,
-    controller: ProfilesController,
-    informers: ProfileInformers,
-    warn: Warn,
-    missing_permissions: MissingPermissions,
-) -> None:
-    """Apply each configuration to the controller, without plugins that lack permissions; until cancelled."""
-    last_configuration, reported_problem, has_unfinished_nodes, in_force = None, None, False, file.configuration
-    with_default_profile = partial(
-        default_profile.effective_configuration, recovery=default_profile.recovery_timeout(file.environ)
-    )
-    while True:
-        is_new = file.configuration is not last_configuration
-        if is_new:
-            last_configuration = file.configuration
-            # While it was in force, it may have started on a node that the informer does not show yet.
-            has_unfinished_nodes = has_unfinished_nodes or not last_configuration.profiles
-            in_force = with_default_profile(last_configuration, has_unfinished_nodes=has_unfinished_nodes)
-        has_changed = await missing_permissions.refresh(in_force) if is_new or missing_permissions.missing else False
-        if is_new and not has_unfinished_nodes and await controller.any_node(default_profile.is_unfinished_on):
-            in_force, has_unfinished_nodes = with_default_profile(file.configuration, has_unfinished_nodes=True), True
-            await missing_permissions.refresh(in_force)
-        if is_new or has_changed:
-            usable = missing_permissions.without_forbidden_plugins(in_force)
-            await informers.prepare(usable)
-            controller.use(usable)
-        if is_new:
-            log.info("profiles: %s", ", ".join(in_force.profiles))
-        if file.problem is not reported_problem:
-            reported_problem = file.problem
-            if reported_problem is not None:
-                note = f"{reported_problem}; the last good configuration stays in force"
-                await warn(note, reason=OperatorEventReason.CONFIGURATION_REFUSED, action="LoadConfiguration")
-        await file.wait_for_change(timeout=RECHECK_INTERVAL if missing_permissions.missing else None)

@@ -24,7 +24,7 @@ from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 from haulout.api.maintenancenotice import MaintenanceNotice
 from haulout.api.notification_events import InvolvedObject, ObjectEvent
@@ -32,10 +32,12 @@ from haulout.api.objects import Lease, Node, RawObject
 from haulout.api.workloads import EvictedWorkload, WorkloadRecord
 from haulout.budget import unavailable_nodes
 from haulout.budget.limits import Budget
-from haulout.controllers.profiles.external.smtp import Envelope
 from haulout.controllers.profiles.view.scheduling import NodeCapacity
 from haulout.kube.rbac import Permission
 from haulout.kube.recorder import ObjectReference
+
+if TYPE_CHECKING:
+    from haulout.controllers.profiles.external.smtp import Envelope  # with the SMTP client: only mails need it
 
 STATE_LABEL = unavailable_nodes.STATE_LABEL
 PROFILE_LABEL = "cloud.sap/maintenance-profile"
@@ -473,7 +475,7 @@ class ExternalClient(Protocol):
         """Return the content of a file. Raise `ExternalError` if it cannot be read."""
         ...
 
-    async def send_mail(self, envelope: Envelope) -> None:
+    async def send_mail(self, envelope: "Envelope") -> None:
         """Send a mail through its SMTP server. Raise `ExternalError` if it fails."""
         ...
 

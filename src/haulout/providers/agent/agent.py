@@ -20,6 +20,7 @@ from haulout.api.maintenancenotice import MAINTENANCE_NOTICES, MaintenanceNotice
 from haulout.controllers.notices.early_start import EarlyStarter
 from haulout.core.backoff import Backoff
 from haulout.core.clock import Clock
+from haulout.core.retry import Retry
 from haulout.errors import CloudError
 from haulout.kube.client import Client
 from haulout.kube.informer import Informer, as_is
@@ -161,17 +162,16 @@ async def detect_cloud(services: Mapping[str, Fetch], *, clock: Clock, random: R
         "azure": _is_azure,
         "gcp": _is_gcp,
     }
-    attempt = 0
+    retry = Retry(clock, random, _BACKOFF)
     while True:
         # One after the other, and repeated for ever: after a boot the network may come up later than the agent. All
         # three services share the address 169.254.169.254, so each probe checks for what only its cloud answers.
         for cloud, fetch in services.items():
             if await probes[cloud](fetch):
                 return cloud
-        attempt += 1
-        if attempt == 1:
-            log.warning("no metadata service of %s answers on this machine; retrying", " or ".join(services))
-        await clock.sleep(_BACKOFF.delay(attempt, random))
+        problem = f"no metadata service of {' or '.join(services)} answers on this machine; retrying"
+        log.log(logging.DEBUG if retry.failures else logging.WARNING, "%s", problem)
+        await retry.wait(CloudError(problem, doing="detecting the cloud"))
 
 
 async def _is_aws(fetch: Fetch, *, clock: Clock) -> bool:

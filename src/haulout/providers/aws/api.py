@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from typing import Any, Protocol
 
 from haulout.errors import CloudError
-from haulout.providers.retry import is_transient
+from haulout.providers.cloud_calls import is_transient
 
 Document = dict[str, Any]
 

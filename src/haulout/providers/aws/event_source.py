@@ -5,14 +5,14 @@ clear message.
 """
 
 import asyncio
-import logging
 from collections.abc import Sequence
 from contextlib import ExitStack
 from datetime import datetime, timedelta
 
 from haulout.api.maintenancenotice import MaintenanceNotice, NoticeCondition
 from haulout.api.objects import Node
-from haulout.core.backoff import Backoff
+from haulout.core.backoff import POLL_FAILED
+from haulout.core.retry import Retry
 from haulout.errors import CloudError, KubeError, RescheduleRefused
 from haulout.kube.client import Client
 from haulout.kube.informer import Informer
@@ -24,13 +24,10 @@ from haulout.providers.aws.node_index import InstanceTags, NetworkIdentities, No
 from haulout.providers.aws.notice_writer import AwsNoticeWriter
 from haulout.providers.aws.settings import AwsSettings
 from haulout.providers.aws.sqs_reader import SqsReader
+from haulout.providers.cloud_calls import CloudCaller
+from haulout.providers.event_source import BaseEventSource
 from haulout.providers.notice_writer import NoticeWriter
-from haulout.providers.quarantine import Quarantine
-from haulout.providers.retry import Retrier
-
-log = logging.getLogger(__name__)
-
-_BACKOFF = Backoff(first=timedelta(seconds=5), limit=timedelta(minutes=5), jitter=0.3)
+from haulout.providers.poller import Poller
 
 # The rules of ModifyInstanceEventStartTime: only events with a NotBeforeDeadline can be moved, to a time at least an
 # hour ahead, and not within the last minutes before they begin.
@@ -39,7 +36,7 @@ _FROZEN_BEFORE_START = timedelta(minutes=5)
 _RETRYABLE_CODES = ("ExpiredToken", "RequestExpired", "AuthFailure", "UnauthorizedOperation", "SignatureDoesNotMatch")
 
 
-class AwsEventSource:
+class AwsEventSource(BaseEventSource):
     """One account and region. Call `run` at most once; the caller runs the node informer."""
 
     def __init__(
@@ -53,31 +50,31 @@ class AwsEventSource:
         settings: AwsSettings,
     ) -> None:
         clock = client.clock
-        self.quarantine = Quarantine(SOURCE, clock)
+        super().__init__(SOURCE, clock)
         self._client = client
         self._clock = clock
         self._ec2 = ec2
         self._nodes = nodes
-        self._poll_interval = settings.poll_interval
         self._drains_for_network_maintenance = settings.drains_for_network_maintenance
-        self._retrier = Retrier(clock, client.random, is_retryable=is_retryable)
+        self._caller = CloudCaller(clock, client.random, is_retryable=is_retryable, last_answer=self._last_answer)
         self._node_index = NodeIndex()
         self._status_poller = InstanceStatusPoller(
-            ec2, clock=clock, retrier=self._retrier, node_index=self._node_index, quarantine=self.quarantine
+            ec2, clock=clock, caller=self._caller, node_index=self._node_index, quarantine=self.quarantine
         )
         timings = LifecycleTimings(
             heartbeat=settings.heartbeat,
             heartbeat_until=settings.heartbeat_until,
             complete_after=settings.complete_after,
         )
-        self._identities = NetworkIdentities(ec2, node_index=self._node_index, retrier=self._retrier)
+        self._identities = NetworkIdentities(ec2, node_index=self._node_index, caller=self._caller)
         self._lifecycle_actions = LifecycleActions(
             auto_scaling,
             client=client,
-            retrier=self._retrier,
+            caller=self._caller,
             node_index=self._node_index,
             identities=self._identities,
             timings=timings,
+            problems=self._current_problems,
         )
         self.sqs_reader = sqs and SqsReader(
             sqs,
@@ -85,46 +82,33 @@ class AwsEventSource:
             node_index=self._node_index,
             status_poller=self._status_poller,
             lifecycle_actions=self._lifecycle_actions,
-            tags=InstanceTags(ec2, tag=settings.managed_tag, clock=clock, retrier=self._retrier),
+            tags=InstanceTags(ec2, tag=settings.managed_tag, clock=clock, caller=self._caller),
             identities=self._identities,
             quarantine=self.quarantine,
+            problems=self._current_problems,
+            last_answer=self._last_answer,
             visibility_timeout=settings.visibility_timeout,
         )
         self._termination_hooks = TerminationHooks(
-            auto_scaling, client=client, retrier=self._retrier, node_index=self._node_index
+            auto_scaling,
+            client=client,
+            caller=self._caller,
+            node_index=self._node_index,
+            problems=self._current_problems,
         )
-        self._problems: Sequence[str] = ()
-
-    @property
-    def name(self) -> str:
-        """The value of `spec.source` in its notices."""
-        return SOURCE
+        self._poller = Poller(
+            clock=clock,
+            random=client.random,
+            backoff=POLL_FAILED.up_to(settings.poll_interval),
+            problems=self._current_problems,
+            failure="EC2 does not answer",
+            interval=lambda: settings.poll_interval,
+        )
 
     @property
     def messages_processed(self) -> int:
         """The number of queue messages that became notices."""
         return self.sqs_reader.messages_processed if self.sqs_reader else 0
-
-    def time_since_last_answer(self) -> timedelta | None:
-        """Return the time since AWS's last response."""
-        ages = self._retrier.last_answer.age(), self.sqs_reader.last_answer.age() if self.sqs_reader else None
-        return min((age for age in ages if age is not None), default=None)
-
-    @property
-    def is_up(self) -> bool:
-        """Whether EC2, Auto Scaling and the queue respond."""
-        return not self._all_problems()
-
-    def problems(self) -> Sequence[str]:
-        return (*self._all_problems(), *self.quarantine.problems())
-
-    def _all_problems(self) -> list[str]:
-        queue = self.sqs_reader.problem if self.sqs_reader else ""
-        return [
-            problem
-            for problem in (*self._problems, queue, self._lifecycle_actions.problem, self._termination_hooks.problem)
-            if problem
-        ]
 
     async def run(self, notice_writer: NoticeWriter) -> None:
         """Write AWS's events as notices, until cancelled."""
@@ -141,7 +125,7 @@ class AwsEventSource:
             )
             await self._list_notices(writer)
             async with asyncio.TaskGroup() as group:
-                group.create_task(self._poll_forever(writer))
+                group.create_task(self._poller.run(lambda: self._poll_once(writer)))
                 group.create_task(self._lifecycle_actions.run(writer))
                 group.create_task(self._termination_hooks.run(writer))
                 if self.sqs_reader:
@@ -152,43 +136,27 @@ class AwsEventSource:
 
         Raise `RescheduleRefused` if EC2 refuses, and another `ExternalError` if it does not answer.
         """
-        await reschedule(self._ec2, notice, to, now=self._clock.now(), retrier=self._retrier)
+        await reschedule(self._ec2, notice, to, now=self._clock.now(), caller=self._caller)
 
     async def _list_notices(self, writer: AwsNoticeWriter) -> None:
         """List the existing notices, and retry until that succeeds: without them duplicates would be created."""
-        failures = 0
+        retry = Retry(self._clock, self._client.random, POLL_FAILED)
         while True:
             try:
                 await writer.refresh()
             except KubeError as error:
-                failures += 1
-                self._report_problems(f"MaintenanceNotices cannot be read, retrying: {error}")
-                await self._clock.sleep(_BACKOFF.delay(failures, self._client.random))
+                self._current_problems.set("list", f"MaintenanceNotices cannot be read or written, retrying: {error}")
+                await retry.wait(error)
             else:
-                self._problems = ()
+                self._current_problems.set("list")
                 return
 
-    async def _poll_forever(self, writer: AwsNoticeWriter) -> None:
-        failures = 0
-        while True:
-            problems = await self._poll_once(writer)
-            failures = failures + 1 if problems else 0
-            if problems:
-                self._report_problems(*problems)
-            else:
-                self._problems = ()
-            pause = _BACKOFF.delay(failures, self._client.random) if failures else self._poll_interval
-            await self._clock.sleep(min(pause, self._poll_interval))
-
     async def _poll_once(self, writer: AwsNoticeWriter) -> Sequence[str]:
-        try:
-            await writer.refresh()
-            await writer.set_node_names()
-            instances = {*self._node_index.instances(), *(instance for instance, _ in writer.open_notices())}
-            problems = [*await self._status_poller.reconcile(writer, instances), *await self._write_identities(writer)]
-            return [f"EC2 does not answer, retrying: {problem}" for problem in problems]
-        except KubeError as error:
-            return [f"MaintenanceNotices cannot be written, retrying: {error}"]
+        await writer.refresh()
+        await writer.set_node_names()
+        instances = {*self._node_index.instances(), *(instance for instance, _ in writer.open_notices())}
+        problems = [*await self._status_poller.reconcile(writer, instances), *await self._write_identities(writer)]
+        return [f"EC2 does not answer, retrying: {problem}" for problem in problems]
 
     async def _write_identities(self, writer: AwsNoticeWriter) -> Sequence[str]:
         """Add the private DNS name and address to notices without a node; return the problems."""
@@ -203,11 +171,6 @@ class AwsEventSource:
             if identity.name or identity.address:
                 await writer.write_report(identity_report(notice, identity, at=self._clock.now()))
         return []
-
-    def _report_problems(self, *problems: str) -> None:
-        self._problems = [f"aws: {problem}" for problem in dict.fromkeys(problems)]
-        for line in self._problems:
-            log.warning("%s", line)
 
 
 def refusal_reason(notice: MaintenanceNotice, to: datetime, *, now: datetime) -> str:
@@ -229,7 +192,7 @@ def refusal_reason(notice: MaintenanceNotice, to: datetime, *, now: datetime) ->
     return ""
 
 
-async def reschedule(ec2: Ec2, notice: MaintenanceNotice, to: datetime, *, now: datetime, retrier: Retrier) -> None:
+async def reschedule(ec2: Ec2, notice: MaintenanceNotice, to: datetime, *, now: datetime, caller: CloudCaller) -> None:
     """Return once EC2 has agreed; raise `RescheduleRefused` if it refuses, `CloudError` if it does not answer."""
     if notice.spec.start == to:
         return
@@ -239,7 +202,7 @@ async def reschedule(ec2: Ec2, notice: MaintenanceNotice, to: datetime, *, now: 
         raise RescheduleRefused(f"{notice.name}: {reason or f'{notice.spec.provider_id} is not an EC2 instance'}")
     event = notice.metadata.annotations[EventType.SCHEDULED_EVENT]
     try:
-        await retrier.call(lambda: ec2.move_event(instance, event, to=to), doing=f"moving {event}")
+        await caller.call(lambda: ec2.move_event(instance, event, to=to), doing=f"moving {event}")
     except CloudError as error:
         if is_retryable(error) or error.code in _RETRYABLE_CODES:
             raise

@@ -26,7 +26,7 @@ from haulout.api.maintenancenotice import MaintenanceKind, MaintenanceNotice, No
 from haulout.api.notice_reports import MaintenancePlan, NoticeReport
 from haulout.core.backoff import Backoff
 from haulout.core.clock import Clock
-from haulout.errors import ApiError, CloudError, KubeError
+from haulout.errors import CloudError, KubeError
 from haulout.providers.aws.correlation import SPOT_GRACE_PERIOD, end_stage, has_event_type, is_finished
 from haulout.providers.aws.imds import HISTORY, REBALANCE, SCHEDULED, SPOT, TARGET_STATE, Ec2InstanceMetadata
 from haulout.providers.aws.instance_events import (
@@ -40,10 +40,10 @@ from haulout.providers.aws.instance_events import (
 )
 from haulout.providers.aws.instance_status import parse_status
 from haulout.providers.aws.notice_writer import AwsNoticeWriter
+from haulout.providers.event_source import AgentEventSource
 from haulout.providers.http_fetch import DECODE_ERRORS, Fetch
 from haulout.providers.notice_writer import NoticeWriter
-from haulout.providers.quarantine import Quarantine
-from haulout.providers.retry import LastAnswer
+from haulout.providers.poller import Poller
 
 log = logging.getLogger(__name__)
 
@@ -56,7 +56,7 @@ PATHS: Mapping[EventType, str] = {
 _POLL_INTERVAL = timedelta(seconds=2)
 _ENDED_AFTER = timedelta(seconds=10)
 _RELIST_AFTER = timedelta(minutes=5)  # another client may have changed or deleted a notice
-_MAX_PAUSE = timedelta(minutes=1)
+_MAX_RETRY_AFTER = timedelta(minutes=1)
 _BACKOFF = Backoff(first=_POLL_INTERVAL, limit=timedelta(seconds=30), jitter=0.5)
 
 _IMDS_ANNOTATIONS = {SHOWN_BY_IMDS: "shown"}
@@ -174,10 +174,8 @@ _PARSERS: Mapping[EventType, ParseImds] = {
 }
 
 
-class ImdsEventSource:
+class ImdsEventSource(AgentEventSource):
     """Polls the maintenance of the instance of a node; `event_types` are the types to poll."""
-
-    name = SOURCE
 
     def __init__(
         self,
@@ -189,15 +187,11 @@ class ImdsEventSource:
         event_types: Sequence[EventType] = tuple(PATHS),
         drains_for_network_maintenance: bool = False,
     ) -> None:
-        self.quarantine = Quarantine(SOURCE, clock)
-        self.messages_processed = 0
+        super().__init__(SOURCE, clock, node=node)
         self._metadata = Ec2InstanceMetadata(fetch, clock=clock)
-        self._node = node
         self._event_types = event_types
         self._drains_for_network_maintenance = drains_for_network_maintenance
         self._clock = clock
-        self._random = random
-        self._last_answer = LastAnswer(clock)
         self._instance = ""
         self._writer: AwsNoticeWriter | None = None
         self._listed_at: float | None = None  # monotonic time of the last list; None: not listed yet
@@ -206,37 +200,19 @@ class ImdsEventSource:
             tuple[EventType, str], tuple[NoticeStage, MaintenancePlan | None]
         ] = {}  # the state that was written last, by event type and ID
         self._missing_since: dict[str, float] = {}  # by notice name: monotonic time since when its event is missing
-        self._problem = ""
-
-    @property
-    def is_up(self) -> bool:
-        return not self._problem and self._last_answer.age() is not None
-
-    def problems(self) -> Sequence[str]:
-        """Return one line per problem, quarantined messages included."""
-        return (*([self._problem] if self._problem else ()), *self.quarantine.problems())
-
-    def time_since_last_answer(self) -> timedelta | None:
-        """Return the time since the metadata service's last response."""
-        return self._last_answer.age()
+        self._poller = Poller(
+            clock=clock,
+            random=random,
+            backoff=_BACKOFF,
+            problems=self._current_problems,
+            failure="the metadata service does not answer",
+            interval=lambda: _POLL_INTERVAL,
+            max_retry_after=_MAX_RETRY_AFTER,
+        )
 
     async def run(self, notice_writer: NoticeWriter) -> None:
         """Write the instance's events as notices, until cancelled."""
-        failures = 0
-        while True:
-            try:
-                await self.poll(notice_writer)
-            except (CloudError, KubeError) as error:
-                failures += 1
-                self._report_problem(error)
-                retry_after = error.retry_after if isinstance(error, CloudError | ApiError) else None
-                pause = max(_BACKOFF.delay(failures, self._random), retry_after or timedelta())
-                await self._clock.sleep(min(pause, _MAX_PAUSE))
-            else:
-                if self._problem:
-                    log.info("aws: all problems are resolved", extra={"node": self._node})
-                failures, self._problem = 0, ""
-                await self._clock.sleep(_POLL_INTERVAL)
+        await self._poller.run(lambda: self.poll(notice_writer))
 
     async def poll(self, notice_writer: NoticeWriter) -> None:
         """Poll once and write the notices; raise `CloudError` or `KubeError`."""
@@ -359,17 +335,7 @@ class ImdsEventSource:
         return end_stages[0] if end_stages else end_stage(notice.spec.start, at)
 
     def _count_written(self) -> None:
-        self.messages_processed += 1
-
-    def _report_problem(self, error: CloudError | KubeError) -> None:
-        what = (
-            "the metadata service" if isinstance(error, CloudError) else "MaintenanceNotices cannot be read or written"
-        )
-        does = " does not answer" if isinstance(error, CloudError) else ""
-        problem = f"aws: {what}{does}, retrying: {error}"
-        if problem != self._problem:
-            log.warning("%s", problem, extra={"node": self._node})
-        self._problem = problem
+        self._messages_processed += 1
 
 
 def _end_stage(event_type: EventType, notice: MaintenanceNotice, at: datetime) -> NoticeStage | None:

@@ -18,8 +18,8 @@ from haulout.providers.aws.api import MAX_INSTANCES, Document, Ec2, explain_erro
 from haulout.providers.aws.instance_status import InstanceStatus, parse_status
 from haulout.providers.aws.node_index import NodeIndex
 from haulout.providers.aws.notice_writer import AwsNoticeWriter
+from haulout.providers.cloud_calls import CloudCaller
 from haulout.providers.quarantine import Quarantine
-from haulout.providers.retry import Retrier
 
 log = logging.getLogger(__name__)
 
@@ -40,11 +40,11 @@ class InstanceStatusPoller:
     """Polls EC2. It never ends a notice by one response alone."""
 
     def __init__(
-        self, ec2: Ec2, *, clock: Clock, retrier: Retrier, node_index: NodeIndex, quarantine: Quarantine
+        self, ec2: Ec2, *, clock: Clock, caller: CloudCaller, node_index: NodeIndex, quarantine: Quarantine
     ) -> None:
         self._ec2 = ec2
         self._clock = clock
-        self._retrier = retrier
+        self._caller = caller
         self._node_index = node_index
         self._quarantine = quarantine
 
@@ -111,7 +111,7 @@ class InstanceStatusPoller:
                 return documents
 
     async def _page(self, instances: Sequence[str], page: str) -> tuple[Sequence[Document], str]:
-        return await self._retrier.call(lambda: self._ec2.statuses(instances, page=page), doing=_DOING)
+        return await self._caller.call(lambda: self._ec2.statuses(instances, page=page), doing=_DOING)
 
     def _add_status(self, document: Document, at: datetime, result: PollResult) -> None:
         status = parse_status(document, at=at)

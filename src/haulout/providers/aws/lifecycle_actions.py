@@ -23,6 +23,7 @@ from haulout.api.notice_reports import NoticeReport
 from haulout.api.objects import Node
 from haulout.controllers.notices.remaining_pods import drained_at
 from haulout.core.backoff import Backoff
+from haulout.core.timeouts import await_with_timeout
 from haulout.errors import CloudError, KubeError
 from haulout.kube.client import Client
 from haulout.kube.informer import Informer, as_is
@@ -41,7 +42,9 @@ from haulout.providers.aws.instance_events import (
 )
 from haulout.providers.aws.node_index import NetworkIdentities, NodeIndex, is_empty
 from haulout.providers.aws.notice_writer import AwsNoticeWriter
-from haulout.providers.retry import Retrier, await_with_timeout
+from haulout.providers.cloud_calls import CloudCaller
+from haulout.providers.poller import Poller
+from haulout.providers.problems import Problems
 
 log = logging.getLogger(__name__)
 
@@ -71,16 +74,17 @@ class LifecycleActions:
         auto_scaling: AutoScaling,
         *,
         client: Client,
-        retrier: Retrier,
+        caller: CloudCaller,
         node_index: NodeIndex,
         identities: NetworkIdentities,
         timings: LifecycleTimings,
+        problems: Problems,
     ) -> None:
-        self.problem = ""
+        self._problems = problems
         self._auto_scaling = auto_scaling
         self._client = client
         self._clock = client.clock
-        self._retrier = retrier
+        self._caller = caller
         self._node_index = node_index
         self._identities = identities
         self._timings = timings
@@ -116,7 +120,7 @@ class LifecycleActions:
     async def complete(self, instance: str, *, group: str, hook: str, token: str) -> None:
         """Complete a lifecycle action; succeed if it does not exist any more."""
         try:
-            await self._retrier.call(
+            await self._caller.call(
                 lambda: self._auto_scaling.complete(instance, group=group, hook=hook, token=token),
                 doing=f"completing the lifecycle action for {instance}",
             )
@@ -133,19 +137,16 @@ class LifecycleActions:
             item.name: self._heartbeat_at[item.name] for _, item in waiting if item.name in self._heartbeat_at
         }
         requeue_times: list[datetime | None] = []
-        problem = ""
+        problems = []
         for instance, notice in waiting:
             try:
                 requeue_times.append(await self._reconcile(writer, instance, notice))
             except (CloudError, KubeError) as error:
                 reason = explain_error(error) if isinstance(error, CloudError) else str(error)
-                problem = (
-                    f"aws: Auto Scaling group {notice.metadata.annotations[LIFECYCLE_GROUP]} does not "
-                    f"answer, retrying: {reason}"
-                )
-                log.warning("%s", problem)
+                group = notice.metadata.annotations[LIFECYCLE_GROUP]
+                problems.append(f"Auto Scaling group {group} does not answer, retrying: {reason}")
                 requeue_times.append(self._clock.now() + _RETRY_AFTER)
-        self.problem = problem
+        self._problems.set("lifecycle actions", *problems)
         return min((item for item in requeue_times if item is not None), default=None)
 
     async def _reconcile(self, writer: AwsNoticeWriter, instance: str, notice: MaintenanceNotice) -> datetime | None:
@@ -251,42 +252,49 @@ def _is_waiting(notice: MaintenanceNotice) -> bool:
 class TerminationHooks:
     """Reconciles the notices that agents write. Call `run` at most once."""
 
-    def __init__(self, auto_scaling: AutoScaling, *, client: Client, retrier: Retrier, node_index: NodeIndex) -> None:
-        self.problem = ""
+    def __init__(
+        self,
+        auto_scaling: AutoScaling,
+        *,
+        client: Client,
+        caller: CloudCaller,
+        node_index: NodeIndex,
+        problems: Problems,
+    ) -> None:
         self._auto_scaling = auto_scaling
         self._client = client
-        self._retrier = retrier
+        self._caller = caller
         self._node_index = node_index
         self._notices: Informer[MaintenanceNotice] = Informer(
             client, ListWatch(MAINTENANCE_NOTICES), transform=as_is, keep=_needs_hooks
         )
         self._without_hooks: set[str] = set()  # uids of notices for which Auto Scaling has no hook
-        self._wake = asyncio.Event()
+        self._poller = Poller(
+            clock=client.clock,
+            random=client.random,
+            backoff=_BACKOFF,
+            problems=problems,
+            topic="termination hooks",
+            failure="Auto Scaling does not answer",
+            interval=lambda: None,
+        )
 
     async def run(self, writer: AwsNoticeWriter) -> None:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._notices.run())
             await self._notices.wait_synced()
             self._notices.subscribe(self._on_notice)
-            self._wake.set()
-            failures = 0
-            while True:
-                await self._wake.wait()
-                self._wake.clear()
-                failures = 0 if await self._reconcile(writer) else failures + 1
-                if failures:
-                    await self._client.clock.sleep(_BACKOFF.delay(failures, self._client.random))
-                    self._wake.set()
+            await self._poller.run(lambda: self._reconcile(writer))
 
     def _on_notice(self, _: MaintenanceNotice | None, new: MaintenanceNotice | None) -> None:
         if new is not None:
-            self._wake.set()
+            self._poller.wake()
 
-    async def _reconcile(self, writer: AwsNoticeWriter) -> bool:
-        """Reconcile all notices without hooks; return whether all succeeded."""
+    async def _reconcile(self, writer: AwsNoticeWriter) -> Sequence[str]:
+        """Reconcile all notices without hooks; return the problems."""
         waiting = tuple(self._notices.all())
         self._without_hooks &= {waiting_notice.uid for waiting_notice in waiting}
-        problem = ""
+        problems = []
         for notice in waiting:
             instance = parse_instance_id(notice.spec.provider_id)
             # Agents are not trusted beyond their node: the notice must be about the instance of its own node.
@@ -301,14 +309,12 @@ class TerminationHooks:
                 await writer.write(await self._hook_events(instance, notice))
             except (CloudError, KubeError) as error:
                 reason = explain_error(error) if isinstance(error, CloudError) else str(error)
-                problem = f"aws: the lifecycle hooks of {instance} cannot be completed, retrying: {reason}"
-                log.warning("%s", problem)
-        self.problem = problem
-        return not problem
+                problems.append(f"the lifecycle hooks of {instance} cannot be completed, retrying: {reason}")
+        return problems
 
     async def _hook_events(self, instance: str, notice: MaintenanceNotice) -> Sequence[InstanceEvent]:
         doing = f"asking Auto Scaling for the lifecycle hooks of {instance}"
-        group, hooks = await self._retrier.call(lambda: self._auto_scaling.termination_hooks(instance), doing=doing)
+        group, hooks = await self._caller.call(lambda: self._auto_scaling.termination_hooks(instance), doing=doing)
         if not hooks:
             self._without_hooks.add(notice.uid)
             log.info("aws: %s has no termination lifecycle hook", instance)

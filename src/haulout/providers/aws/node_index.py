@@ -20,7 +20,7 @@ from haulout.errors import CloudError
 from haulout.kube.client import Client
 from haulout.providers.aws.api import Document, Ec2, is_unknown_instance
 from haulout.providers.aws.instance_events import SOURCE, parse_instance_id
-from haulout.providers.retry import Retrier
+from haulout.providers.cloud_calls import CloudCaller
 
 _MAX_IDENTITIES = 10_000
 
@@ -110,10 +110,10 @@ async def is_empty(client: Client, node: Node) -> bool:
 class NetworkIdentities:
     """Reads identities from EC2, and adds them to the node index."""
 
-    def __init__(self, ec2: Ec2, *, node_index: NodeIndex, retrier: Retrier) -> None:
+    def __init__(self, ec2: Ec2, *, node_index: NodeIndex, caller: CloudCaller) -> None:
         self._ec2 = ec2
         self._node_index = node_index
-        self._retrier = retrier
+        self._caller = caller
 
     async def resolve(self, instance: str, notice: MaintenanceNotice | None = None) -> NetworkIdentity:
         """Return the identity of an instance, if it matters; raise `CloudError` if EC2 does not answer.
@@ -129,7 +129,7 @@ class NetworkIdentities:
     async def _describe_instance(self, instance: str) -> NetworkIdentity:
         doing = f"asking EC2 for the DNS name of {instance}"
         try:
-            found = await self._retrier.call(lambda: self._ec2.instances([instance]), doing=doing)
+            found = await self._caller.call(lambda: self._ec2.instances([instance]), doing=doing)
         except CloudError as error:
             if is_unknown_instance(error):
                 return NetworkIdentity()
@@ -161,11 +161,11 @@ def _identity(found: Document) -> NetworkIdentity:
 class InstanceTags:
     """Reads the tags of instances from EC2; without a tag to check every instance is managed."""
 
-    def __init__(self, ec2: Ec2, *, tag: str, clock: Clock, retrier: Retrier) -> None:
+    def __init__(self, ec2: Ec2, *, tag: str, clock: Clock, caller: CloudCaller) -> None:
         self._ec2 = ec2
         self._tag = tag
         self._clock = clock
-        self._retrier = retrier
+        self._caller = caller
         self._cached: dict[str, tuple[bool, float]] = {}
 
     async def filter_managed(self, instances: Collection[str]) -> set[str]:
@@ -187,7 +187,7 @@ class InstanceTags:
 
     async def _has_tag(self, instance: str) -> bool:
         try:
-            found = await self._retrier.call(lambda: self._ec2.instances([instance]), doing="asking EC2 for tags")
+            found = await self._caller.call(lambda: self._ec2.instances([instance]), doing="asking EC2 for tags")
         except CloudError as error:
             if is_unknown_instance(error):
                 return False

@@ -20,6 +20,8 @@ from dataclasses import replace
 from datetime import timedelta
 
 from haulout.core.backoff import Backoff
+from haulout.core.retry import Retry
+from haulout.core.timeouts import await_with_timeout
 from haulout.errors import CloudError, KubeError, LeadershipLost
 from haulout.kube.client import Client
 from haulout.providers.aws.api import MAX_MESSAGES, Document, Sqs, explain_error, is_retryable
@@ -29,11 +31,13 @@ from haulout.providers.aws.lifecycle_actions import LifecycleActions
 from haulout.providers.aws.node_index import InstanceTags, NetworkIdentities, NodeIndex, is_ready
 from haulout.providers.aws.notice_writer import AwsNoticeWriter
 from haulout.providers.aws.sqs_messages import Launch, parse_message
+from haulout.providers.cloud_calls import LastAnswer
+from haulout.providers.problems import Problems
 from haulout.providers.quarantine import Quarantine
-from haulout.providers.retry import LastAnswer, await_with_timeout
 
 log = logging.getLogger(__name__)
 
+_TOPIC = "queue"
 # The maximum of SQS for long polling.
 _WAIT = timedelta(seconds=20)
 _EC2_TIMEOUT = timedelta(seconds=5)
@@ -56,13 +60,15 @@ class SqsReader:
         tags: InstanceTags,
         identities: NetworkIdentities,
         quarantine: Quarantine,
+        problems: Problems,
+        last_answer: LastAnswer,
         visibility_timeout: timedelta,
     ) -> None:
-        self.problem = ""
         self.messages_processed = 0  # messages whose notices exist
         self.ignored = 0  # irrelevant messages
         self._sqs = sqs
-        self.last_answer = LastAnswer(client.clock)
+        self._problems = problems
+        self._last_answer = last_answer
         self._clock = client.clock
         self._random = client.random
         self._node_index = node_index
@@ -77,20 +83,19 @@ class SqsReader:
         )
 
     async def run(self, writer: AwsNoticeWriter) -> None:
-        failures = 0
+        retry = Retry(self._clock, self._random, _BACKOFF)
         while True:
             try:
                 messages = await self._receive()
             except CloudError as error:
-                failures += 1
                 self._report_problem(f"the SQS queue cannot be read, retrying: {explain_error(error)}")
-                pause = _BACKOFF.delay(failures, self._random)
-                await self._clock.sleep(max(pause, error.retry_after or timedelta()))
+                await retry.wait(error)
                 continue
-            self.last_answer.record()
+            self._last_answer.record()
             was_deleted = not messages and self._clock.monotonic() > self._failed_message_returns_by
-            self.problem = "" if failures or was_deleted else self.problem
-            failures = 0
+            if retry.failures or was_deleted:
+                self._problems.set(_TOPIC)
+            retry.reset()
             await self._process_batch(writer, messages)
 
     async def _receive(self) -> Sequence[Document]:
@@ -132,7 +137,7 @@ class SqsReader:
                 await self._postpone_unreadable(receipt)
             elif is_done:
                 await await_with_timeout(self._sqs.delete(receipt), doing="deleting a message")
-                self.problem = ""
+                self._problems.set(_TOPIC)
             else:
                 await await_with_timeout(
                     self._sqs.change_visibility(receipt, visibility_timeout=_LAUNCH_RETRY_AFTER),
@@ -232,8 +237,7 @@ class SqsReader:
 
     def _report_problem(self, problem: str) -> None:
         self._failed_message_returns_by = self._clock.monotonic() + 3 * self._visibility_timeout.total_seconds()
-        self.problem = f"aws: {problem}"
-        log.warning("%s", self.problem)
+        self._problems.set(_TOPIC, problem)
 
 
 def _receipt(message: Document) -> str:

@@ -14,16 +14,15 @@ ready. Several agents may approve at once, which is harmless.
 """
 
 import logging
-from collections.abc import Sequence
 from datetime import timedelta
 from random import Random
 
 from haulout.api.maintenancenotice import MaintenanceNotice, object_name
 from haulout.controllers.notices.early_start import may_start_early
 from haulout.core import duration
-from haulout.core.backoff import Backoff
+from haulout.core.backoff import RECONNECT
 from haulout.core.clock import Clock
-from haulout.errors import ApiError, CloudError, KubeError, RescheduleRefused
+from haulout.errors import CloudError, RescheduleRefused
 from haulout.providers.azure.imds import AzureInstanceMetadata
 from haulout.providers.azure.scheduled_events import (
     SOURCE,
@@ -38,75 +37,48 @@ from haulout.providers.azure.scheduled_events import (
     report_of,
     split_notice_id,
 )
+from haulout.providers.event_source import AgentEventSource
 from haulout.providers.http_fetch import Fetch
 from haulout.providers.notice_writer import NoticeWriter, write_if_changed
-from haulout.providers.quarantine import Quarantine
-from haulout.providers.retry import LastAnswer
+from haulout.providers.poller import Poller
 
 log = logging.getLogger(__name__)
 
 _POLL_INTERVAL_OPEN, _POLL_INTERVAL_IDLE = timedelta(seconds=1), timedelta(seconds=5)
 _ENDED_AFTER = timedelta(seconds=5)
 _RELIST_AFTER = timedelta(minutes=5)  # another client may have changed or deleted a notice
-_MAX_PAUSE = timedelta(minutes=5)
-_BACKOFF = Backoff(first=timedelta(seconds=1), limit=timedelta(seconds=30), jitter=0.5)
 
 _MAX_DOCUMENT_AGE = timedelta(seconds=10)  # a new document arrives every second while an event is open
 _BAD_REQUEST = 400
 
 
-class AzureEventSource:
+class AzureEventSource(AgentEventSource):
     """Scheduled Events of the machine of a node; if `machine` is empty, its name is read from the service."""
 
-    name = SOURCE
-
     def __init__(self, fetch: Fetch, *, node: str, clock: Clock, random: Random, machine: str = "") -> None:
-        self.quarantine = Quarantine(SOURCE, clock)
-        self.messages_processed = 0
+        super().__init__(SOURCE, clock, node=node)
         self.machine = machine
         self.document: ScheduledEvents | None = None  # the last one read
         self._metadata = AzureInstanceMetadata(fetch)
-        self._last_answer = LastAnswer(clock)
-        self._node = node
         self._clock = clock
-        self._random = random
         self._notices_by_id: dict[str, MaintenanceNotice] | None = None  # by notice ID; None: not read yet
         self._listed_at = 0.0
         # by notice ID: monotonic time since when documents do not contain the event
         self._missing_since: dict[str, float] = {}
-        self._problem = ""
         self._notice_writer: NoticeWriter | None = None
-
-    @property
-    def is_up(self) -> bool:
-        return not self._problem and self.document is not None
-
-    def problems(self) -> Sequence[str]:
-        """Return one line per problem, quarantined messages included."""
-        return (*([self._problem] if self._problem else ()), *self.quarantine.problems())
-
-    def time_since_last_answer(self) -> timedelta | None:
-        """Return the time since Azure's last response."""
-        return self._last_answer.age()
+        self._poller = Poller(
+            clock=clock,
+            random=random,
+            backoff=RECONNECT,
+            problems=self._current_problems,
+            failure="Azure does not answer",
+            interval=lambda: _POLL_INTERVAL_OPEN if self._has_open_notices() else _POLL_INTERVAL_IDLE,
+        )
 
     async def run(self, notice_writer: NoticeWriter) -> None:
         """Write Azure's events as notices, until cancelled."""
         self._notice_writer = notice_writer
-        failures = 0
-        while True:
-            try:
-                await self.poll(notice_writer)
-            except (CloudError, KubeError) as error:
-                failures += 1
-                self._report_problem(error)
-                retry_after = error.retry_after if isinstance(error, CloudError | ApiError) else None
-                pause = max(_BACKOFF.delay(failures, self._random), retry_after or timedelta())
-                await self._clock.sleep(min(pause, _MAX_PAUSE))
-            else:
-                if self._problem:
-                    log.info("azure: all problems are resolved")
-                failures, self._problem = 0, ""
-                await self._clock.sleep(_POLL_INTERVAL_OPEN if self._has_open_notices() else _POLL_INTERVAL_IDLE)
+        await self._poller.run(lambda: self.poll(notice_writer))
 
     async def poll(self, notice_writer: NoticeWriter) -> None:
         """Poll once and write the notices; raise `CloudError` or `KubeError`."""
@@ -162,7 +134,7 @@ class AzureEventSource:
     ) -> None:
         if after is None or after is before:
             return
-        self.messages_processed += 1
+        self._messages_processed += 1
         notices[after.spec.notice_id] = after
         log.info("azure: %s is %s", after.name, after.spec.stage, extra={"node": self._node})
 
@@ -176,15 +148,6 @@ class AzureEventSource:
 
     def _has_open_notices(self) -> bool:
         return any(is_open(notice) for notice in (self._notices_by_id or {}).values())
-
-    def _report_problem(self, error: CloudError | KubeError) -> None:
-        what = (
-            "Azure does not answer" if isinstance(error, CloudError) else "MaintenanceNotices cannot be read or written"
-        )
-        problem = f"azure: {what}, retrying: {error}"
-        if problem != self._problem:
-            log.warning("%s", problem, extra={"node": self._node})
-        self._problem = problem
 
 
 class AzureEarlyStartSource(AzureEventSource):

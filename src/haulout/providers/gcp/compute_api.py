@@ -13,9 +13,9 @@ from urllib.parse import quote, urlencode
 import msgspec
 
 from haulout.errors import CloudError
+from haulout.providers.cloud_calls import is_transient
 from haulout.providers.gcp.tokens import TokenCache
 from haulout.providers.http_fetch import DECODE_ERRORS, Fetch, FetchedResponse, retry_after
-from haulout.providers.retry import is_transient
 
 Document = dict[str, Any]
 

@@ -12,7 +12,6 @@ is derived from the notice and its start, so that a repeated call is harmless. T
 time, since it may fail at once; one that is still running counts as agreed, and may take as long as the maintenance.
 """
 
-import asyncio
 import logging
 import uuid
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
@@ -22,10 +21,13 @@ from datetime import datetime, timedelta
 from haulout.api.maintenancenotice import MaintenanceNotice, NoticeStage
 from haulout.api.notice_reports import NoticeReport
 from haulout.api.objects import Node
-from haulout.core.backoff import Backoff
-from haulout.errors import CloudError, KubeError, RescheduleRefused
+from haulout.core.backoff import POLL_FAILED
+from haulout.core.timeouts import await_with_timeout
+from haulout.errors import CloudError, RescheduleRefused
 from haulout.kube.client import Client
 from haulout.kube.informer import Informer
+from haulout.providers.cloud_calls import CloudCaller
+from haulout.providers.event_source import BaseEventSource
 from haulout.providers.gcp import SOURCE
 from haulout.providers.gcp.compute_api import NOT_FOUND, Compute, Document, Page, explain_error, is_retryable
 from haulout.providers.gcp.correlation import (
@@ -44,12 +46,10 @@ from haulout.providers.gcp.upcoming_maintenance import (
     parse_upcoming,
 )
 from haulout.providers.notice_writer import NoticeWriter, write_if_changed
-from haulout.providers.quarantine import Quarantine
-from haulout.providers.retry import Retrier, await_with_timeout
+from haulout.providers.poller import Poller
 
 log = logging.getLogger(__name__)
 
-_BACKOFF = Backoff(first=timedelta(seconds=5), limit=timedelta(minutes=5), jitter=0.3)
 _MAX_PAGES = 1000
 _POLL_SOON_AFTER = timedelta(seconds=20)
 
@@ -123,71 +123,37 @@ class PollRound:
         yield from (location for location in self.notices if not all(map(is_finished, self.notices_of(location))))
 
 
-class GcpComputeEventSource:
+class GcpComputeEventSource(BaseEventSource):
     """Polls the maintenance of machines in projects. The caller runs the node informer."""
 
-    name = SOURCE
-    messages_processed = 0  # polling has no messages
-
     def __init__(self, compute: Compute, *, client: Client, nodes: Informer[Node], settings: GcpSettings) -> None:
-        self.quarantine = Quarantine(SOURCE, client.clock)
+        super().__init__(SOURCE, client.clock)
         self._compute = compute
         self._client = client
         self._clock = client.clock
         self._nodes = nodes
         self._settings = settings
-        self._retrier = Retrier(client.clock, client.random, is_retryable=is_retryable)
-        self._problems: Sequence[str] = ()
-        self._wake = asyncio.Event()
-
-    @property
-    def is_up(self) -> bool:
-        """Whether the last poll had no problem."""
-        return not self._problems
-
-    def problems(self) -> Sequence[str]:
-        return (*self._problems, *self.quarantine.problems())
-
-    def time_since_last_answer(self) -> timedelta | None:
-        """Return the time since Google's last response."""
-        return self._retrier.last_answer.age()
+        self._caller = CloudCaller(
+            client.clock, client.random, is_retryable=is_retryable, last_answer=self._last_answer
+        )
+        self._poller = Poller(
+            clock=client.clock,
+            random=client.random,
+            backoff=POLL_FAILED.up_to(settings.poll_interval),
+            problems=self._current_problems,
+            failure="Compute Engine does not answer",
+            interval=lambda: settings.poll_interval,
+            wake_delay=min(_POLL_SOON_AFTER, settings.poll_interval),
+        )
 
     async def run(self, notice_writer: NoticeWriter) -> None:
         """Write Google's maintenance as notices, until cancelled."""
         await self._nodes.wait_synced()
-        failures = 0
-        while True:
-            problems = await self._poll(notice_writer)
-            self._set_problems(problems)
-            failures = failures + 1 if problems else 0
-            pause = _BACKOFF.delay(failures, self._client.random) if failures else self._settings.poll_interval
-            await self._wait(min(pause, self._settings.poll_interval))
+        await self._poller.run(lambda: self._poll_once(notice_writer))
 
     def poll_soon(self) -> None:
         """Poll again within seconds instead of after the poll interval."""
-        self._wake.set()
-
-    async def _wait(self, pause: timedelta) -> None:
-        try:
-            async with asyncio.timeout(pause.total_seconds()):
-                await self._wake.wait()
-        except TimeoutError:
-            return
-        await self._clock.sleep(min(_POLL_SOON_AFTER, self._settings.poll_interval))
-        self._wake.clear()
-
-    async def _poll(self, notice_writer: NoticeWriter) -> Sequence[str]:
-        try:
-            return await self._poll_once(notice_writer)
-        except KubeError as error:
-            return [f"MaintenanceNotices cannot be read or written, retrying: {error}"]
-
-    def _set_problems(self, problems: Sequence[str]) -> None:
-        lines = [f"{SOURCE}: {problem}" for problem in dict.fromkeys(problems)]
-        for line in lines:
-            if line not in self._problems:
-                log.warning("%s", line)
-        self._problems = lines
+        self._poller.wake()
 
     # Poll
 
@@ -229,7 +195,7 @@ class GcpComputeEventSource:
         page_token, doing = "", f"listing instances of {project}"
         for _ in range(_MAX_PAGES):
             at, request = self._clock.now(), self._page_request(project, page_token)
-            found = await self._retrier.call(request, doing=doing)
+            found = await self._caller.call(request, doing=doing)
             for document in found.instances:
                 self._observe(project, document, listing, at)
             listing.missing_zones |= {(project, zone) for zone in found.missing_zones}
@@ -261,7 +227,7 @@ class GcpComputeEventSource:
         """Read a machine individually, and write what follows, including the end of a maintenance."""
         at, single = self._clock.now(), Listing()
         try:
-            document = await self._retrier.call(
+            document = await self._caller.call(
                 lambda: self._compute.instance(*location), doing=f"asking for instance {location[2]}"
             )
         except CloudError as error:
@@ -290,7 +256,7 @@ class GcpEarlyStartSource(GcpComputeEventSource):
 
         Raise `RescheduleRefused` if it refuses, and another `ExternalError` if it does not answer.
         """
-        await start_early(self._compute, notice, retrier=self._retrier)
+        await start_early(self._compute, notice, caller=self._caller)
         self.poll_soon()
 
 
@@ -318,7 +284,7 @@ def _notices_by_location(notices: Sequence[MaintenanceNotice]) -> dict[InstanceL
     return found
 
 
-async def start_early(compute: Compute, notice: MaintenanceNotice, *, retrier: Retrier) -> None:
+async def start_early(compute: Compute, notice: MaintenanceNotice, *, caller: CloudCaller) -> None:
     """Return once Google has agreed; raise `RescheduleRefused` if it refuses, `CloudError` if it does not answer."""
     location = parse_provider_id(notice.spec.provider_id)
     if location is None:
@@ -328,10 +294,10 @@ async def start_early(compute: Compute, notice: MaintenanceNotice, *, retrier: R
     if not is_planned_ahead(notice):
         raise RescheduleRefused(f"{notice.name}: it begins at once anyway; only planned maintenance can begin early")
     try:
-        document = await retrier.call(lambda: compute.instance(*location), doing=f"asking for instance {location[2]}")
+        document = await caller.call(lambda: compute.instance(*location), doing=f"asking for instance {location[2]}")
         if _has_started(notice, *_parse_instance(notice, document, project=location[0])):
             return
-        operation = await retrier.call(
+        operation = await caller.call(
             lambda: compute.perform_maintenance(*location, request_id=_request_id(notice)),
             doing=f"beginning {notice.name}",
         )

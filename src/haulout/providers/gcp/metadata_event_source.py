@@ -14,7 +14,7 @@ This module runs on every node: it must not import aiohttp or anything else that
 
 import asyncio
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 from pathlib import Path
 from random import Random
@@ -25,9 +25,12 @@ import msgspec
 
 from haulout.api.maintenancenotice import MaintenanceNotice
 from haulout.api.notice_reports import NoticeReport
-from haulout.core.backoff import Backoff
+from haulout.core.backoff import RECONNECT
 from haulout.core.clock import Clock
+from haulout.core.retry import Retry
+from haulout.core.timeouts import await_with_timeout
 from haulout.errors import CloudError, KubeError
+from haulout.providers.event_source import AgentEventSource
 from haulout.providers.gcp import SOURCE
 from haulout.providers.gcp.correlation import (
     BOOT_ID,
@@ -50,8 +53,7 @@ from haulout.providers.gcp.upcoming_maintenance import (
 )
 from haulout.providers.http_fetch import DECODE_ERRORS, Fetch, FetchedResponse
 from haulout.providers.notice_writer import NoticeWriter, write_if_changed
-from haulout.providers.quarantine import Quarantine
-from haulout.providers.retry import LastAnswer, await_with_timeout
+from haulout.providers.poller import Poller
 
 log = logging.getLogger(__name__)
 
@@ -72,10 +74,10 @@ _UNKNOWN_POLL_INTERVAL = timedelta(seconds=60)  # between two requests for an un
 _MIN_POLL_INTERVAL = timedelta(seconds=5)
 _REFRESH_TIMEOUT = timedelta(seconds=2)  # an event must be reported even if other keys are not answered
 _RESYNC_AFTER = timedelta(minutes=5)
-_BACKOFF = Backoff(first=timedelta(seconds=1), limit=timedelta(seconds=30), jitter=0.3)
 # consecutive failures before a problem is reported: a server that migrates with its machine returns 503 briefly
 _MAX_FAILURES = 3
 _UNKNOWN = "?"
+_FAILURE = "the metadata server does not answer"
 
 
 class MetadataServer:
@@ -133,36 +135,26 @@ def boot_id(path: Path = _BOOT) -> str:
         return ""
 
 
-class GcpMetadataEventSource:
+class GcpMetadataEventSource(AgentEventSource):
     """Watches the maintenance of this machine; `current_boot_id` identifies the current boot."""
 
-    name = SOURCE
-
     def __init__(self, fetch: Fetch, *, clock: Clock, random: Random, node: str, current_boot_id: str = "") -> None:
-        self.quarantine = Quarantine(SOURCE, clock)
-        self.messages_processed = 0
+        super().__init__(SOURCE, clock, node=node)
         self._server = MetadataServer(fetch)
         self._clock = clock
         self._random = random
-        self._node = node
         self._boot_id = current_boot_id
-        self._last_answer = LastAnswer(clock)
         self._values: dict[str, str] = {}  # by key; absent: not read yet
-        self._changed = asyncio.Event()
         self._notices: dict[str, MaintenanceNotice] = {}
-        self._has_listed = False
-        self._problems: dict[str, str] = {}
-
-    @property
-    def is_up(self) -> bool:
-        return not self._problems and self._last_answer.age() is not None
-
-    def problems(self) -> Sequence[str]:
-        return (*dict.fromkeys(self._problems.values()), *self.quarantine.problems())
-
-    def time_since_last_answer(self) -> timedelta | None:
-        """Return the time since the metadata server's last response."""
-        return self._last_answer.age()
+        self._listed_at: float | None = None  # monotonic; None: the notices must be listed
+        self._poller = Poller(
+            clock=clock,
+            random=random,
+            backoff=RECONNECT,
+            problems=self._current_problems,
+            failure=_FAILURE,
+            interval=lambda: _RESYNC_AFTER,
+        )
 
     async def run(self, notice_writer: NoticeWriter) -> None:
         """Write the maintenance of this machine as notices, until cancelled."""
@@ -171,42 +163,41 @@ class GcpMetadataEventSource:
         async with asyncio.TaskGroup() as group:
             for key in _KEYS:
                 group.create_task(self._watch_key(key))
-            group.create_task(self._reconcile_forever(notice_writer, machine))
+            group.create_task(self._poller.run(lambda: self._reconcile(notice_writer, machine)))
 
     # Read the keys
 
     async def _identify_machine(self) -> Machine:
-        failures = 0
+        retry = Retry(self._clock, self._random, RECONNECT)
         while True:
             try:
                 machine = await self._server.machine()
             except CloudError as error:
-                failures += 1
-                self._report_problem("identity", f"the metadata server does not answer, retrying: {error}")
-                await self._clock.sleep(_BACKOFF.delay(failures, self._random))
+                self._current_problems.set("identity", f"{_FAILURE}, retrying: {error}")
+                await retry.wait(error)
             else:
-                self._clear_problem("identity")
+                self._current_problems.set("identity")
                 self._last_answer.record()
                 return machine
 
     async def _watch_key(self, key: str) -> None:
-        etag, failures = "", 0
+        etag, retry = "", Retry(self._clock, self._random, RECONNECT)
         while True:
             requested_at = self._clock.monotonic()
             try:
                 value, etag = await self._server.wait_for_change(key, options=_OPTIONS.get(key, ""), etag=etag)
             except CloudError as error:
-                is_unknown = error.status in _UNKNOWN_STATUSES and key == _UPCOMING
-                etag, failures = "", 0 if is_unknown else failures + 1
-                if is_unknown:
+                etag = ""
+                if error.status in _UNKNOWN_STATUSES and key == _UPCOMING:
+                    retry.reset()
                     self._on_value(key, _UNKNOWN)
+                    await self._clock.sleep(_UNKNOWN_POLL_INTERVAL)
                 else:
-                    self._on_error(key, error, failures)
-                await self._clock.sleep(
-                    _UNKNOWN_POLL_INTERVAL if is_unknown else _BACKOFF.delay(failures, self._random)
-                )
+                    self._on_error(key, error, retry.failures + 1)
+                    await retry.wait(error)
             else:
-                failures, is_changed = 0, self._values.get(key) != value
+                retry.reset()
+                is_changed = self._values.get(key) != value
                 self._on_value(key, value)
                 if not etag:  # without an etag there is no change to wait for
                     await self._clock.sleep(_UNKNOWN_POLL_INTERVAL)
@@ -214,60 +205,50 @@ class GcpMetadataEventSource:
                     await self._clock.sleep(_MIN_POLL_INTERVAL)  # the server ignores wait_for_change
 
     def _on_value(self, key: str, value: str) -> None:
-        self._clear_problem(key)
+        self._current_problems.set(key)
         self._last_answer.record()
         self._set_value(key, value)
 
     def _on_error(self, key: str, error: CloudError, failures: int) -> None:
         if failures >= _MAX_FAILURES or error.status == _NOT_FOUND:
-            self._report_problem(key, f"the metadata server does not answer, retrying: {error}")
+            self._current_problems.set(key, f"{_FAILURE}, retrying: {error}")
         if key == _UPCOMING or key not in self._values:
             self._set_value(key, _UNKNOWN)
 
     def _set_value(self, key: str, value: str) -> None:
         if self._values.get(key) != value:
             self._values[key] = value
-            self._changed.set()
+            self._poller.wake()
 
     # Write notices
 
-    async def _reconcile_forever(self, notice_writer: NoticeWriter, machine: Machine) -> None:
-        failures = 0
-        while True:
-            await self._wait()
-            if len(self._values) < len(_KEYS):
-                continue
-            try:
-                await self._reconcile(notice_writer, machine)
-            except KubeError as error:
-                failures += 1
-                self._has_listed = False
-                self._report_problem("notices", f"MaintenanceNotices cannot be written, retrying: {error}")
-                await self._clock.sleep(_BACKOFF.delay(failures, self._random))
-                self._changed.set()
-            else:
-                failures = 0
-                self._clear_problem("notices")
-
-    async def _wait(self) -> None:
-        try:
-            async with asyncio.timeout(_RESYNC_AFTER.total_seconds()):
-                await self._changed.wait()
-        except TimeoutError:
-            if self._open_notices():
-                self._has_listed = False  # a user may have deleted a notice that is still planned
-        self._changed.clear()
-
     async def _reconcile(self, notice_writer: NoticeWriter, machine: Machine) -> None:
+        if len(self._values) < len(_KEYS):
+            return
+        try:
+            await self._write_notices(notice_writer, machine)
+        except KubeError:
+            self._listed_at = None
+            raise
+
+    async def _write_notices(self, notice_writer: NoticeWriter, machine: Machine) -> None:
         if self._values[_EVENT].startswith((MIGRATES, TERMINATES)):
             await self._refresh_upcoming()
         at = self._clock.now()
-        if not self._has_listed:
+        if self._must_list():
+            self._listed_at = self._clock.monotonic()
             found = await notice_writer.list_by_source(SOURCE, node=self._node)
-            self._notices, self._has_listed = {notice.name: notice for notice in found}, True
+            self._notices = {notice.name: notice for notice in found}
         await self._write(notice_writer, reports_of_missing_machine(machine.number, self._notices.values(), at=at))
         for reports in (self._upcoming_reports, self._event_reports, self._preemption_reports):
             await self._write(notice_writer, reports(machine, at))
+
+    def _must_list(self) -> bool:
+        """Return whether the notices are not known, or a user may have deleted one that is still planned."""
+        if self._listed_at is None:
+            return True
+        age = self._clock.monotonic() - self._listed_at
+        return bool(self._open_notices()) and age >= _RESYNC_AFTER.total_seconds()
 
     async def _refresh_upcoming(self) -> None:
         """Read the planned maintenance before an event is reported, since the responses arrive in any order.
@@ -317,17 +298,8 @@ class GcpMetadataEventSource:
             before = self._notices.get(report.name)
             notice = await write_if_changed(notice_writer, before, report, self.quarantine)
             if notice is not None and notice is not before:
-                self.messages_processed += 1
+                self._messages_processed += 1
                 self._notices[notice.name] = notice
-
-    def _report_problem(self, key: str, problem: str) -> None:
-        line = f"{SOURCE}: {problem}"
-        if self._problems.get(key) != line:
-            log.warning("%s", line)
-        self._problems[key] = line
-
-    def _clear_problem(self, key: str) -> None:
-        self._problems.pop(key, None)
 
 
 def _parse_upcoming(value: str) -> UpcomingMaintenance | None:

@@ -13,8 +13,6 @@ cancelled, which is recorded in the annotation `GONE_AT`. A finished notice stay
 another notice.
 """
 
-import asyncio
-import logging
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -27,15 +25,14 @@ from haulout.api.objects import Node
 from haulout.api.resources import NODES
 from haulout.core.backoff import Backoff
 from haulout.core.walltime import EARLIEST, LATEST
-from haulout.errors import Conflict, Invalid, KubeError, NotFound, RescheduleRefused
+from haulout.errors import Conflict, Invalid, NotFound, RescheduleRefused
 from haulout.kube.client import Client
 from haulout.kube.informer import Informer
 from haulout.kube.patches import merge_patch
+from haulout.providers.event_source import BaseEventSource
 from haulout.providers.gke import SOURCE
 from haulout.providers.notice_writer import NoticeWriter, write_if_changed
-from haulout.providers.quarantine import Quarantine
-
-log = logging.getLogger(__name__)
+from haulout.providers.poller import Poller
 
 _RESYNC_AFTER = timedelta(minutes=10)
 _BACKOFF = Backoff(first=timedelta(seconds=1), limit=timedelta(minutes=1), jitter=0.3)
@@ -52,63 +49,35 @@ _FINISHED_STAGES = (NoticeStage.CANCELLED, NoticeStage.ENDED)
 _FALSE = "false"
 
 
-class GkeEventSource:
+class GkeEventSource(BaseEventSource):
     """Maintenance from labels of nodes. The caller runs the node informer."""
 
-    name = SOURCE
-    messages_processed = 0  # labels are not messages
-
     def __init__(self, client: Client, nodes: Informer[Node]) -> None:
-        self.quarantine = Quarantine(SOURCE, client.clock)
+        super().__init__(SOURCE, client.clock)
         self._client = client
         self._nodes = nodes
-        self._changed = asyncio.Event()
         self._is_idle = False  # nothing is planned, and no notice is open
-        self._problem = ""
-
-    @property
-    def is_up(self) -> bool:
-        """Whether notices can be read and written."""
-        return not self._problem
-
-    def problems(self) -> Sequence[str]:
-        return (*([self._problem] if self._problem else ()), *self.quarantine.problems())
-
-    def time_since_last_answer(self) -> timedelta | None:
-        """Return None: no cloud API is called."""
-        return None
+        self._poller = Poller(
+            clock=client.clock,
+            random=client.random,
+            backoff=_BACKOFF,
+            problems=self._current_problems,
+            failure="GKE does not answer",
+            interval=lambda: None if self._is_idle else _RESYNC_AFTER,
+        )
 
     async def run(self, notice_writer: NoticeWriter) -> None:
         """Write the maintenance in labels as notices, until cancelled."""
         await self._nodes.wait_synced()
         unsubscribe = self._nodes.subscribe(self._on_node)
-        failures = 0
         try:
-            while True:
-                # Before the reconcile, not after it: a change during the reconcile must lead to another one.
-                self._changed.clear()
-                try:
-                    await self._reconcile(notice_writer)
-                except KubeError as error:
-                    failures += 1
-                    self._report_problem(error)
-                    await self._client.clock.sleep(_BACKOFF.delay(failures, self._client.random))
-                else:
-                    failures, self._problem = 0, ""
-                    await self._wait()
+            await self._poller.run(lambda: self._reconcile(notice_writer))
         finally:
             unsubscribe()
 
     def _on_node(self, old: Node | None, new: Node | None) -> None:
         if relevant_fields(old) != relevant_fields(new):
-            self._changed.set()
-
-    async def _wait(self) -> None:
-        try:
-            async with asyncio.timeout(None if self._is_idle else _RESYNC_AFTER.total_seconds()):
-                await self._changed.wait()
-        except TimeoutError:
-            return
+            self._poller.wake()
 
     async def _reconcile(self, notice_writer: NoticeWriter) -> None:
         found = await notice_writer.list_by_source(SOURCE)
@@ -135,12 +104,6 @@ class GkeEventSource:
         except UnreadableLabel as error:
             self.quarantine.add(where=f"node {node.name}", why=str(error), what=dict(node.metadata.labels))
             return ()  # the previous report holds
-
-    def _report_problem(self, error: KubeError) -> None:
-        problem = f"{SOURCE}: MaintenanceNotices cannot be read or written, retrying: {error}"
-        if problem != self._problem:
-            log.warning("%s", problem)
-        self._problem = problem
 
 
 class GkeEarlyStartSource(GkeEventSource):

@@ -8,32 +8,33 @@ list entry shortly after a message, since lists lag behind the stream.
 If no node has the machine's OCID, the notice gets the display name of the machine, for nodes without a provider ID.
 """
 
-import asyncio
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import timedelta
 from random import Random
 
 from haulout.api.maintenancenotice import MaintenanceNotice, NoticeCondition, NoticeStage
 from haulout.api.notice_reports import NoticeReport
-from haulout.core.backoff import Backoff
+from haulout.core.backoff import POLL_FAILED
 from haulout.core.clock import Clock
-from haulout.errors import ApiError, CloudError, KubeError
+from haulout.core.timeouts import await_with_timeout
+from haulout.errors import CloudError
+from haulout.providers.cloud_calls import LastAnswer
 from haulout.providers.notice_writer import NoticeWriter, write_if_changed
 from haulout.providers.oci import SOURCE
 from haulout.providers.oci.api import NOT_FOUND, Compute, Document
 from haulout.providers.oci.correlation import Occurrences, last_heard_at, maintenance_of, report_for
 from haulout.providers.oci.maintenance_events import UnreadableMaintenanceEvent, is_maintenance_id, parse_entry
+from haulout.providers.poller import Poller
+from haulout.providers.problems import Problems
 from haulout.providers.quarantine import Quarantine
-from haulout.providers.retry import await_with_timeout, ignore_answer
 
 log = logging.getLogger(__name__)
 
 _OPEN_STATES = ("SCHEDULED", "STARTED", "PROCESSING")  # in the order of their transitions, so that none is missed
 _OPEN_STAGES = ("", NoticeStage.SCHEDULED, NoticeStage.STARTED, NoticeStage.FAILED)  # FAILED: it may still succeed
 _TERMINATED_STATES = ("TERMINATING", "TERMINATED")
-_POLL_SOON_AFTER = timedelta(seconds=10)
-_BACKOFF = Backoff(first=timedelta(seconds=5), limit=timedelta(minutes=5), jitter=0.5)
+_POLL_SOON_AFTER = timedelta(seconds=10)  # by then the stream's messages are written, too
 _LIST_DELAY = timedelta(minutes=15)  # lists contain what was reported by then
 _MAX_PAGES = 1000
 _MAX_NAME = 255
@@ -49,36 +50,30 @@ class ComputeReconciler:
         clock: Clock,
         random: Random,
         quarantine: Quarantine,
+        problems: Problems,
+        last_answer: LastAnswer,
         compartments: Iterable[str] = (),
         interval: timedelta = timedelta(minutes=5),
-        on_answer: Callable[[], object] = ignore_answer,
     ) -> None:
-        self.problem = ""
         self._compute = compute
         self._clock = clock
-        self._random = random
         self._quarantine = quarantine
         self._compartments = dict.fromkeys(compartments)  # used as an ordered set
         self._compartment_of: dict[str, str] = {}  # by maintenance: its compartment, if known
-        self._interval = interval
-        self._on_answer = on_answer
-        self._failures = 0
-        self._wake = asyncio.Event()
+        self._last_answer = last_answer
+        self._poller = Poller(
+            clock=clock,
+            random=random,
+            backoff=POLL_FAILED,
+            problems=problems,
+            failure="maintenance events cannot be reconciled with OCI Compute",
+            interval=lambda: interval,
+            wake_delay=_POLL_SOON_AFTER,
+        )
 
     async def run(self, notice_writer: NoticeWriter) -> None:
         """Reconcile now and after each interval, until cancelled."""
-        while True:
-            try:
-                await self.reconcile(notice_writer)
-            except (CloudError, KubeError) as error:
-                self._failures += 1
-                self.problem = f"oci: maintenance events cannot be reconciled with OCI Compute, retrying: {error}"
-                log.warning("%s", self.problem)
-                retry_after = error.retry_after if isinstance(error, CloudError | ApiError) else None
-                await self._wait(max(_BACKOFF.delay(self._failures, self._random), retry_after or timedelta()))
-            else:
-                self._failures, self.problem = 0, ""
-                await self._wait(self._interval)
+        await self._poller.run(lambda: self.reconcile(notice_writer))
 
     def on_message(self, notice_id: str, compartment: str) -> None:
         """Handle a message: remember the compartment if it has one, and reconcile soon."""
@@ -87,7 +82,7 @@ class ComputeReconciler:
 
     def reconcile_soon(self) -> None:
         """Reconcile within seconds instead of after the interval."""
-        self._wake.set()
+        self._poller.wake()
 
     async def current_state(self, report: NoticeReport) -> NoticeReport | None:
         """Return the current state of a maintenance; None if it cannot be read."""
@@ -119,15 +114,6 @@ class ComputeReconciler:
         self._remember_compartment("", compartment)
         listed = await self._list(str(compartment)) if compartment else {}
         return [report for report in listed.values() if report.provider_id == instance]
-
-    async def _wait(self, pause: timedelta) -> None:
-        try:
-            async with asyncio.timeout(pause.total_seconds()):
-                await self._wake.wait()
-        except TimeoutError:
-            return
-        await self._clock.sleep(_POLL_SOON_AFTER)  # by then the stream's messages are written, too
-        self._wake.clear()
 
     # Reconcile
 
@@ -185,7 +171,7 @@ class ComputeReconciler:
         for _ in range(_MAX_PAGES):
             request = self._compute.maintenance_events(compartment, state=state, page=page)
             page_entries, page = await await_with_timeout(request, doing=f"listing maintenance in {compartment}")
-            self._on_answer()
+            self._last_answer.record()
             entries += page_entries
             if not page:
                 return entries

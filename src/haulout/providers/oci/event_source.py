@@ -7,32 +7,30 @@ polled.
 import asyncio
 import hashlib
 from collections.abc import Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from random import Random
 
 from haulout.api.maintenancenotice import MaintenanceNotice
 from haulout.api.objects import Node
 from haulout.core import timestamps
 from haulout.core.clock import Clock
+from haulout.core.timeouts import await_with_timeout
 from haulout.errors import CloudError, RescheduleRefused
 from haulout.kube.client import Client
 from haulout.kube.informer import Informer
+from haulout.providers.event_source import BaseEventSource
 from haulout.providers.notice_writer import NoticeWriter
 from haulout.providers.oci import SOURCE
 from haulout.providers.oci.api import Compute, Document, Streaming
 from haulout.providers.oci.compute_reconciler import ComputeReconciler
 from haulout.providers.oci.handler_cronjobs import CronJobAdoption
 from haulout.providers.oci.stream_consumer import ConsumerOptions, StreamConsumer
-from haulout.providers.quarantine import Quarantine
-from haulout.providers.retry import LastAnswer, await_with_timeout
 
 _REFUSED_STATUSES = (400, 403, 404, 409)  # OCI returns 404 for what may not be changed
 
 
-class OciEventSource:
+class OciEventSource(BaseEventSource):
     """Maintenance of OCI instances. Call `run` at most once; the caller runs the node informer."""
-
-    name = SOURCE
 
     def __init__(
         self,
@@ -44,16 +42,16 @@ class OciEventSource:
         clock: Clock,
         random: Random,
     ) -> None:
-        self.quarantine = Quarantine(SOURCE, clock)
-        self._last_answer = LastAnswer(clock)
+        super().__init__(SOURCE, clock)
         self._compute = compute
         self._reconciler = ComputeReconciler(
             compute,
             clock=clock,
             random=random,
             quarantine=self.quarantine,
+            problems=self._current_problems,
+            last_answer=self._last_answer,
             compartments=compartments,
-            on_answer=self._last_answer.record,
         )
         self._adoption: CronJobAdoption | None = None
         self._consumer = None
@@ -64,9 +62,10 @@ class OciEventSource:
                 clock=clock,
                 random=random,
                 quarantine=self.quarantine,
+                problems=self._current_problems,
+                last_answer=self._last_answer,
                 on_message=self._reconciler.on_message,
                 compute=self._reconciler,
-                on_answer=self._last_answer.record,
             )
 
     @property
@@ -74,18 +73,9 @@ class OciEventSource:
         """The number of messages about maintenance that became notices."""
         return 0 if self._consumer is None else self._consumer.messages_processed
 
-    @property
-    def is_up(self) -> bool:
-        return not self._all_problems()
-
     def problems(self) -> Sequence[str]:
-        """Return one line per problem, quarantined messages included."""
         adoption_problems = () if self._adoption is None else self._adoption.problems()
-        return (*self._all_problems(), *adoption_problems, *self.quarantine.problems())
-
-    def time_since_last_answer(self) -> timedelta | None:
-        """Return the time since OCI's last response."""
-        return self._last_answer.age()
+        return (*self._current_problems.lines(), *adoption_problems, *self.quarantine.problems())
 
     async def run(self, notice_writer: NoticeWriter) -> None:
         """Write OCI's maintenance as notices, until cancelled."""
@@ -95,10 +85,6 @@ class OciEventSource:
                 group.create_task(self._consumer.run(notice_writer))
             if self._adoption is not None:
                 group.create_task(self._adoption.run())
-
-    def _all_problems(self) -> list[str]:
-        found = self._reconciler.problem, "" if self._consumer is None else self._consumer.problem
-        return [problem for problem in found if problem]
 
     def adopt_cronjobs(self, client: Client, *, nodes: Informer[Node], namespace: str = "") -> None:
         """Adopt the CronJobs of the OCI Node Maintenance Handler, in one namespace or in all.

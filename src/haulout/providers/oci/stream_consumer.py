@@ -22,9 +22,12 @@ from typing import Protocol, TypeVar
 
 from haulout.api.maintenancenotice import MaintenanceNotice, NoticeStage
 from haulout.api.notice_reports import NoticeReport
-from haulout.core.backoff import Backoff
+from haulout.core.backoff import RECONNECT, Backoff
 from haulout.core.clock import Clock
+from haulout.core.retry import Retry
+from haulout.core.timeouts import await_with_timeout
 from haulout.errors import BadRequest, CloudError, Invalid, KubeError
+from haulout.providers.cloud_calls import LastAnswer
 from haulout.providers.notice_writer import NoticeWriter
 from haulout.providers.oci import SOURCE
 from haulout.providers.oci.api import Document, Streaming
@@ -43,16 +46,16 @@ from haulout.providers.oci.maintenance_events import (
     UnreadableMaintenanceEvent,
     parse_message,
 )
+from haulout.providers.problems import Problems
 from haulout.providers.quarantine import Quarantine
-from haulout.providers.retry import await_with_timeout, ignore_answer
 
 log = logging.getLogger(__name__)
 
 # A call and the pause after it take less than 30 s: the longest delay in reading the stream after an outage.
 _CALL_TIMEOUT = timedelta(seconds=12)
 _CLOUD_BACKOFF = Backoff(first=timedelta(seconds=1), limit=timedelta(seconds=15), jitter=0.5)
-_WRITE_BACKOFF = Backoff(first=timedelta(seconds=1), limit=timedelta(seconds=30), jitter=0.5)
 _WRITE_TIMEOUT = timedelta(seconds=60)
+_MAX_RETRY_AFTER = timedelta(minutes=10)  # of a throttled request
 _MAX_PARALLEL_WRITES = 8
 # OCI assigns the partitions of an instance that neither reads nor sends heartbeats for 30 s to another one.
 _HEARTBEAT_INTERVAL = timedelta(seconds=10)
@@ -60,6 +63,7 @@ _FULL_BATCH_PAUSE = timedelta(milliseconds=250)  # OCI permits five reads per se
 _UNAUTHORIZED = (401, 403)
 _REQUEST_ERRORS = range(400, 429)
 _SERVER_ERRORS = 500
+_TOPIC = "stream"
 
 
 T = TypeVar("T")
@@ -96,7 +100,7 @@ class StreamConsumer:
     `on_message` is called for each message, with the maintenance and the compartment if the message has them.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - dependencies, each passed by keyword
         self,
         streaming: Streaming,
         options: ConsumerOptions,
@@ -104,11 +108,11 @@ class StreamConsumer:
         clock: Clock,
         random: Random,
         quarantine: Quarantine,
+        problems: Problems,
+        last_answer: LastAnswer,
         on_message: OnMessage,
         compute: ComputeState,
-        on_answer: Callable[[], object] = ignore_answer,
     ) -> None:
-        self.problem = ""
         self.messages_processed = 0  # messages about maintenance
         self.messages_ignored = 0  # messages about something else
         self._streaming = streaming
@@ -118,8 +122,9 @@ class StreamConsumer:
         self._quarantine = quarantine
         self._on_message = on_message
         self._compute = compute
-        self._on_answer = on_answer
-        self._failures = 0
+        self._problems = problems
+        self._last_answer = last_answer
+        self._retry = Retry(clock, random, _CLOUD_BACKOFF, max_retry_after=_MAX_RETRY_AFTER)
         self._cursor = ""
 
     async def run(self, notice_writer: NoticeWriter) -> None:
@@ -127,8 +132,10 @@ class StreamConsumer:
             try:
                 await self._consume(notice_writer)
             except CloudError as error:
-                self._failures += 1
-                await self._report_problem(error, self._pause_for(error))
+                self._report_problem(error)
+                if error.status >= _SERVER_ERRORS:
+                    error.retry_after = None  # a guess of the server
+                await self._retry.wait(error)
 
     async def _consume(self, notice_writer: NoticeWriter) -> None:
         """Consume the stream until a call fails."""
@@ -138,33 +145,24 @@ class StreamConsumer:
         while True:
             read_request = self._streaming.messages(self._cursor, limit=options.limit)
             messages, self._cursor = await _call(read_request, doing="reading the stream")
-            self._on_answer()
+            self._last_answer.record()
             if messages:
                 await self._process_batch(notice_writer, messages)
                 self._cursor = await _call(self._streaming.commit(self._cursor), doing="committing what was read")
-            self._failures, self.problem = 0, ""
+            self._retry.reset()
+            self._problems.set(_TOPIC)
             await self._clock.sleep(self._pause_after(len(messages)))
-
-    def _pause_for(self, error: CloudError) -> timedelta:
-        """Return the pause after an error; the Retry-After of a server error is ignored, since it is a guess."""
-        pause = _CLOUD_BACKOFF.delay(self._failures, self._random)
-        retry_after = error.retry_after if error.status < _SERVER_ERRORS else None
-        return max(pause, retry_after or timedelta())
 
     def _pause_after(self, count: int) -> timedelta:
         if count >= self._options.limit:
             return _FULL_BATCH_PAUSE
         return self._options.pause if count else self._options.idle_pause
 
-    async def _report_problem(self, error: CloudError, pause: timedelta) -> None:
-        if error.status in _REQUEST_ERRORS and error.status not in _UNAUTHORIZED and self._failures == 1:
+    def _report_problem(self, error: CloudError) -> None:
+        if error.status in _REQUEST_ERRORS and error.status not in _UNAUTHORIZED and not self._retry.failures:
             log.info("oci: the cursor is no longer valid, requesting a new one: %s", error)
         else:
-            problem = f"oci: the stream cannot be read, retrying: {error}"
-            if problem != self.problem:
-                log.warning("%s", problem)
-            self.problem = problem
-        await self._clock.sleep(pause)
+            self._problems.set(_TOPIC, f"the stream cannot be read, retrying: {error}")
 
     # A batch
 
@@ -295,7 +293,7 @@ class StreamConsumer:
 
     async def _retry_write(self, call: Callable[[], Awaitable[T]], problem: str) -> T:
         """Call the API server until it succeeds; raise what it rejects permanently."""
-        failures = 0
+        retry = Retry(self._clock, self._random, RECONNECT)
         while True:
             try:
                 async with asyncio.timeout(_WRITE_TIMEOUT.total_seconds()):
@@ -303,11 +301,9 @@ class StreamConsumer:
             except (Invalid, BadRequest):
                 raise
             except (KubeError, TimeoutError) as error:
-                failures += 1
                 reason = str(error) or f"not done within {_WRITE_TIMEOUT.seconds} s"
-                self.problem = f"oci: {problem}, retrying: {reason}"
-                log.warning("%s", self.problem)
-                await self._clock.sleep(_WRITE_BACKOFF.delay(failures, self._random))
+                self._problems.set(_TOPIC, f"{problem}, retrying: {reason}")
+                await retry.wait(error)
 
     async def _send_heartbeats(self) -> None:
         while True:

@@ -23,7 +23,6 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from haulout.controllers.profiles.config.loader import read_file
 from haulout.controllers.profiles.config.model import Configuration
-from haulout.controllers.profiles.notify.object_notifier import describe_rules
 from haulout.core import duration
 from haulout.core.clock import Clock
 from haulout.errors import ConfigErrors
@@ -66,6 +65,8 @@ def differences(before: Configuration, after: Configuration) -> Iterator[str]:
     if before.budget != after.budget:
         yield f"the budget is {', '.join(map(str, after.budget.limits))}" if after.budget else "the budget is gone"
     if before.notifications != after.notifications:
+        from haulout.controllers.profiles.notify.object_notifier import describe_rules  # with the delivery of messages
+
         yield f"notifications of objects: {'; '.join(describe_rules(after.notifications)) or 'none'}"
     for family, names in _instances(before).items():
         yield from _named_differences(family, names, _instances(after)[family])

@@ -18,6 +18,7 @@ import ssl
 from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import urljoin, urlsplit
 
 import aiohttp
@@ -25,7 +26,6 @@ import aiohttp
 from haulout import __version__
 from haulout.api.objects import object_key
 from haulout.api.resources import SECRETS
-from haulout.controllers.profiles.external import smtp
 from haulout.controllers.profiles.external.error_text import (
     connection_error_text,
     origin,
@@ -33,12 +33,14 @@ from haulout.controllers.profiles.external.error_text import (
     timeout_text,
     url_problem,
 )
-from haulout.controllers.profiles.external.smtp import Envelope
 from haulout.controllers.profiles.plugin import HttpResponse
 from haulout.core.limited_reader import BodyTooLarge, read_body
 from haulout.errors import ExternalError, KubeconfigError, KubeError, UndeliverableMessage
 from haulout.kube.client import Client
 from haulout.kube.transports import aiohttp_errors, proxy
+
+if TYPE_CHECKING:
+    from haulout.controllers.profiles.external.smtp import Envelope
 
 _HTTP_TIMEOUT = timedelta(seconds=10)
 _MAIL_TIMEOUT = timedelta(seconds=30)
@@ -113,8 +115,10 @@ class NetworkClient:
         except (aiohttp.ClientError, OSError, ValueError) as error:
             raise ExternalError(f"{origin(url)}: {_problem(error)}") from None
 
-    async def send_mail(self, envelope: Envelope) -> None:
+    async def send_mail(self, envelope: "Envelope") -> None:
         """Send a mail through its SMTP server."""
+        from haulout.controllers.profiles.external import smtp  # with the SMTP client, which most operators never need
+
         async with self._mail_slots:
             await smtp.deliver(envelope, tls=self._tls, timeout=_MAIL_TIMEOUT)
 

@@ -30,6 +30,7 @@ from haulout.controllers.profiles.plugin import ExternalClient, Message, Notific
 from haulout.core import duration
 from haulout.core.backoff import Backoff
 from haulout.core.clock import Clock
+from haulout.core.retry import Retry
 from haulout.errors import ExternalError, HauloutError, UndeliverableMessage
 
 _RETRY_BACKOFF = Backoff(first=timedelta(seconds=1), limit=timedelta(minutes=2), jitter=0.3)
@@ -156,13 +157,14 @@ class DeliveryQueue:
             self._idle.set()
 
     async def _deliver(self, item: _QueuedMessage) -> None:
+        retry = Retry(self._clock, self._random, _RETRY_BACKOFF)
         while True:
             error = await self._attempt(item)
             if error is None:
                 self._report(item, DeliveryState.SENT)
                 return
             # With jitter, so that messages that failed together, because a receiver was down, are not retried together.
-            delay = _RETRY_BACKOFF.delay(item.attempts, self._random)
+            delay = retry.delay(error)
             retry_at = self._clock.now() + delay
             if isinstance(error, UndeliverableMessage) or retry_at > item.queued_at + self._max_age:
                 self._report(item, DeliveryState.LOST, str(error))

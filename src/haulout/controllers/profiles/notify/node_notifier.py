@@ -23,14 +23,14 @@ from haulout.controllers.profiles.plugin import (
     ObservedNode,
     State,
 )
-from haulout.core.backoff import Backoff
+from haulout.core.backoff import RECONNECT
+from haulout.core.retry import Retry
 from haulout.errors import KubeError, NotFound
 from haulout.kube.client import Client
 
 log = logging.getLogger(__name__)
 
 _ATTEMPTS = 5
-_BACKOFF = Backoff(first=timedelta(seconds=1), limit=timedelta(seconds=30), jitter=0.3)
 
 
 class NodeNotifier:
@@ -122,17 +122,14 @@ class NodeNotifier:
 
 async def read_node(client: Client, name: str) -> RawObject:
     """Return a node with all its fields. Retry errors other than `NotFound` a few times."""
-    attempt = 1
+    retry = Retry(client.clock, client.random, RECONNECT, max_attempts=_ATTEMPTS)
     while True:
         try:
             return await client.get(NODES.with_model(RawObject), name)
         except NotFound:
             raise
-        except KubeError:
-            if attempt >= _ATTEMPTS:
-                raise
-            await client.clock.sleep(_BACKOFF.delay(attempt, client.random))
-            attempt += 1
+        except KubeError as error:
+            await retry.wait(error)
 
 
 def _notification(request: NotificationRequest, configuration: Configuration) -> Notification | None:

@@ -9,6 +9,7 @@ A node and all that the leader knows about it at one instant: the input of summa
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 from haulout.api.maintenancenotice import MaintenanceNotice
 from haulout.api.nodemaintenance import NodeMaintenance
@@ -18,7 +19,6 @@ from haulout.budget.limits import Budget
 from haulout.controllers.nodemaintenance.informers import BY_NODE as OF_ORDERS
 from haulout.controllers.notices.controller import BY_NODE as OF_NOTICES
 from haulout.controllers.notices.controller import MaintenanceNoticeController as NoticesController
-from haulout.controllers.profiles.controller import ProfilesController
 from haulout.controllers.profiles.machine import data_annotation
 from haulout.controllers.profiles.machine.data_annotation import DataError
 from haulout.controllers.profiles.plugin import DATA_ANNOTATION, ProfileStatus
@@ -27,6 +27,9 @@ from haulout.core.clock import Clock
 from haulout.dashboard.api.notices import phase_of
 from haulout.drain.manager import DrainSnapshot
 from haulout.kube.informer import Informer
+
+if TYPE_CHECKING:
+    from haulout.controllers.profiles.controller import ProfilesController
 
 OnChange = Callable[[str], object]
 
@@ -39,7 +42,7 @@ class Informers:
     nodes: Informer[Node]
     maintenances: Informer[NodeMaintenance]
     waiting_list: WaitingList
-    profiles: Callable[[], ProfilesController | None]  # None: no controller runs here
+    profiles: Callable[[], "ProfilesController | None"]  # None: no controller runs here
     notices: Callable[[], NoticesController | None]
     budget: Callable[[], Budget]
 
@@ -140,7 +143,7 @@ class InformerSubscription:
     on_node: OnChange
     on_notice: OnChange
     _unsubscribes: list[Callable[[], None]] = field(default_factory=list)
-    _profiles: ProfilesController | None = None
+    _profiles: "ProfilesController | None" = None
     _notices: NoticesController | None = None
     _component_unsubscribes: list[Callable[[], None]] = field(default_factory=list)
 

@@ -5,22 +5,18 @@ from datetime import timedelta
 from random import Random
 from typing import TypeVar
 
-from haulout.core import timeouts
 from haulout.core.backoff import Backoff
 from haulout.core.clock import Clock
+from haulout.core.retry import Retry
+from haulout.core.timeouts import await_with_timeout
 from haulout.errors import CloudError
 
 T = TypeVar("T")
 
 _BACKOFF = Backoff(first=timedelta(seconds=1), limit=timedelta(seconds=20), jitter=0.5)
+_MAX_ATTEMPTS = 5
 _SERVER_ERRORS = 500
 _TOO_MANY_REQUESTS = 429
-
-await_with_timeout = timeouts.await_with_timeout
-
-
-def ignore_answer() -> None:
-    """Do nothing; used where nothing needs the time of the last response."""
 
 
 class LastAnswer:
@@ -38,34 +34,35 @@ class LastAnswer:
         return None if self._answered_at is None else timedelta(seconds=self._clock.monotonic() - self._answered_at)
 
 
-class Retrier:
-    """Calls an API, and retries while the error is transient."""
+class CloudCaller:
+    """Calls an API, and retries while the error is transient; records each response in `last_answer`."""
 
     def __init__(
-        self, clock: Clock, random: Random, *, is_retryable: Callable[[CloudError], bool], max_attempts: int = 5
+        self,
+        clock: Clock,
+        random: Random,
+        *,
+        is_retryable: Callable[[CloudError], bool],
+        last_answer: LastAnswer,
     ) -> None:
-        self.last_answer = LastAnswer(clock)
         self._clock = clock
         self._random = random
         self._is_retryable = is_retryable
-        self._max_attempts = max_attempts
+        self._last_answer = last_answer
 
     async def call(self, operation: Callable[[], Awaitable[T]], *, doing: str) -> T:
-        """Return the result; raise the last `CloudError` after `max_attempts`."""
-        for attempt in range(1, self._max_attempts):
+        """Return the result; raise the `CloudError` that is not transient, or the last one."""
+        retry = Retry(self._clock, self._random, _BACKOFF, max_attempts=_MAX_ATTEMPTS)
+        while True:
             try:
-                return await self._call_once(operation(), doing)
+                answer = await await_with_timeout(operation(), doing=doing)
             except CloudError as error:
                 if not self._is_retryable(error):
                     raise
-                pause = _BACKOFF.delay(attempt, self._random)
-                await self._clock.sleep(max(pause, error.retry_after or timedelta()))
-        return await self._call_once(operation(), doing)
-
-    async def _call_once(self, awaitable: Awaitable[T], doing: str) -> T:
-        answer = await await_with_timeout(awaitable, doing=doing)
-        self.last_answer.record()
-        return answer
+                await retry.wait(error)
+            else:
+                self._last_answer.record()
+                return answer
 
 
 def is_transient(error: CloudError) -> bool:
