@@ -137,6 +137,7 @@ async def watched_operator(
 ) -> AsyncIterator[WatchedOperator]:
     """Run the whole operator, with a configuration if one is given."""
     file, operator_status = folder / "maintenance.yaml", OperatorStatus()
+    operator_status.is_served.set()  # the test reads the backend, without HTTP
     if configuration:
         file.write_text(configuration, encoding="utf-8")
 
