@@ -13,6 +13,7 @@ from haulout.controllers.machines.desired_maintenance import NoticeFilter
 from haulout.controllers.machines.notice_controller import MachineNoticeController
 from haulout.controllers.machines.replacement_time import ReplacementPolicy
 from haulout.controllers.machines.settings import MachineSettings
+from haulout.controllers.notices.controller import notice_informer
 from haulout.kube.client import Client
 from haulout.kube.informer import Informer, as_is
 from haulout.kube.recorder import EventRecorder
@@ -41,10 +42,15 @@ def machinemaintenance_operator(
             tasks = [group.create_task(component.run()) for component in (events, nodes)]
             controller = MachineMaintenanceController(client, events=events, nodes=nodes, settings=settings)
             if notice_filter is not None:
+                notices = notice_informer(client)
                 notice_controller = MachineNoticeController(
-                    client, informers=controller.informers, namespace=namespace, notice_filter=notice_filter
+                    client,
+                    informers=controller.informers,
+                    notices=notices,
+                    namespace=namespace,
+                    notice_filter=notice_filter,
                 )
-                tasks.append(group.create_task(notice_controller.run()))
+                tasks += [group.create_task(run()) for run in (notices.run, notice_controller.run)]
             try:
                 await controller.run()
             finally:

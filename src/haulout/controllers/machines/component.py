@@ -21,7 +21,6 @@ from haulout.api.machinemaintenance import (
     MachineMaintenanceCondition,
     MachineMaintenancePhase,
 )
-from haulout.api.maintenancenotice import MAINTENANCE_NOTICES
 from haulout.api.objects import Node
 from haulout.api.openshift import MACHINE_OF_NODE, MACHINE_SETS, MACHINES
 from haulout.api.reasons import OperatorEventReason
@@ -106,12 +105,16 @@ class MachinesComponent(Component):
 
     async def _create_records_from_notices(self, leader: Leader, controller: "MachineMaintenanceController") -> None:
         """Create records from notices, once MaintenanceNotices are served."""
+        await leader.informers.notices.wait_synced()
         from haulout.controllers.machines.notice_controller import MachineNoticeController
 
-        await _wait_until_served(leader.client, MAINTENANCE_NOTICES, nodes=leader.nodes)
         namespace = self.settings.namespace or NAMESPACE
         await MachineNoticeController(
-            leader.client, informers=controller.informers, namespace=namespace, notice_filter=self.policy
+            leader.client,
+            informers=controller.informers,
+            notices=leader.informers.notices,
+            namespace=namespace,
+            notice_filter=self.policy,
         ).run()
 
     def problems(self) -> Iterator[str]:

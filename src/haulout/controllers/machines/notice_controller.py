@@ -12,7 +12,7 @@ from datetime import datetime
 import msgspec
 
 from haulout.api.machinemaintenance import MACHINE_MAINTENANCES, MachineMaintenance
-from haulout.api.maintenancenotice import MAINTENANCE_NOTICES, MaintenanceNotice, phase_at
+from haulout.api.maintenancenotice import MaintenanceNotice, phase_at
 from haulout.api.objects import RawObject
 from haulout.api.openshift import Machine
 from haulout.controllers.machines.desired_maintenance import (
@@ -26,9 +26,8 @@ from haulout.controllers.machines.informers import BY_EVENT, MachineInformers
 from haulout.errors import AlreadyExists, NotFound
 from haulout.kube import namespaces
 from haulout.kube.client import Client
-from haulout.kube.informer import Informer, as_is
+from haulout.kube.informer import Informer
 from haulout.kube.patches import difference, merge_patch
-from haulout.kube.reflector import ListWatch
 from haulout.runtime.controller import Controller
 from haulout.runtime.reconciler import Reconciler
 
@@ -40,18 +39,24 @@ _WORKERS = 4
 class MachineNoticeController:
     """Keeps a MachineMaintenance for each notice about a Machine.
 
-    Call `run` at most once. The caller runs `informers`.
+    Call `run` at most once. The caller runs `informers` and `notices`.
     """
 
     def __init__(
-        self, client: Client, *, informers: MachineInformers, namespace: str, notice_filter: NoticeFilter | None = None
+        self,
+        client: Client,
+        *,
+        informers: MachineInformers,
+        notices: Informer[MaintenanceNotice],
+        namespace: str,
+        notice_filter: NoticeFilter | None = None,
     ) -> None:
         self._informers = informers
-        self._notices: Informer[MaintenanceNotice] = Informer(client, ListWatch(MAINTENANCE_NOTICES), transform=as_is)
+        self._notices = notices
         self._controller: Controller[str, MachineNoticeObservation, MachineNoticeDecision] = Controller(
             MachineNoticeReconciler(
                 client,
-                notices=self._notices,
+                notices=notices,
                 informers=informers,
                 namespace=namespace,
                 notice_filter=notice_filter or NoticeFilter(),
@@ -63,7 +68,7 @@ class MachineNoticeController:
 
     async def run(self) -> None:
         """Run until cancelled."""
-        await self._controller.run(background=(self._notices.run,), start=self._start)
+        await self._controller.run(start=self._start)
 
     async def _start(self, subscriptions: ExitStack) -> None:
         await self._notices.wait_synced()
