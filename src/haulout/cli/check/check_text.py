@@ -46,8 +46,8 @@ def unset_variable_hints(result: DryRun, *, assumed: bool) -> Iterator[str]:
     if assumed:
         yield f"Not set here, but assumed to be set where the operator runs: {names}."
         return
-    yield f"Not set here: {names}. With --ignore-env they are assumed to be set where the operator runs; to check"
-    yield f"with a certain value: --env {printable(result.unset[0])}=value."
+    yield f"Not set here: {names}. With --ignore-env, such variables are assumed to be set where the operator runs; to"
+    yield f"check with a value: --env {printable(result.unset[0])}=value."
 
 
 def explanation_lines(result: DryRun, *, file: str) -> Iterator[str]:

@@ -198,7 +198,7 @@ def summary_line(view: NoticeView) -> str:
 def _drain_summary(view: NoticeView) -> str:
     if view.notice.spec.kind == MaintenanceKind.FREEZE:
         return ", by default not drained"
-    return "" if view.phase is NoticePhase.ACTIVE else f", to be drained {drain_text(view)}"
+    return "" if view.phase is NoticePhase.ACTIVE else f", drain due {drain_text(view)}"
 
 
 def _history_row(entry: NoticeHistoryEntry) -> tuple[str, str, str]:

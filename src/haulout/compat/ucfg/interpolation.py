@@ -177,8 +177,8 @@ class Resolver:
         if found:
             return found
         raise UnresolvedVariable(
-            f"expected a value for {name}, found none: it is no key at the top of this file, and the environment "
-            f"variable is not set or empty; ${{{name}:text}} has a default"
+            f"expected a value for {name}, found none: the file has no such key at its top, and the environment "
+            f"variable is not set or empty; to set a default: ${{{name}:text}}"
         )
 
 

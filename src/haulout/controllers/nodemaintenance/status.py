@@ -564,7 +564,7 @@ def _drained_condition(
 def _progress_message(progress: DrainProgress, blocked: list[ActiveBlocker]) -> str:
     text = f"{progress.gone} of {progress.total} pods have left"
     if progress.leaving:
-        text += f", {progress.leaving} are leaving"
+        text += f", {progress.leaving} terminating"
     if blocked:
         blocking_objects = dict.fromkeys(active.blocker.object or active.blocker.reason for active in blocked)
         text += f", {len(blocked)} blocked by {', '.join(blocking_objects)}"

@@ -290,7 +290,7 @@ async def test_notices_of_the_next_day_are_listed_below_the_table(clock: Clock) 
         assert (first, empty, title) == ("All 2 nodes are in service.", "", "Announced:")
         assert [line.split()[0] for line in lines] == ["n1", "n2", "n2"]
         assert lines[0].startswith("  n1  Reboot (bmc) at ")
-        assert ", to be drained from " in lines[0]
+        assert ", drain due from " in lines[0]
         assert lines[0].endswith("; notice soon")
         assert lines[1].startswith("  n2  Reboot since ")
         assert lines[1].endswith("(5m0s ago); notice begun")

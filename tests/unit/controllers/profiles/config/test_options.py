@@ -170,9 +170,9 @@ def test_secret_value_is_never_shown() -> None:
 def test_unset_variable_is_reported_with_its_alternatives() -> None:
     (message,) = error_texts(Toy, "name: ${TEAM}\n")
     assert message.startswith(
-        "config:1: name: expected a value for TEAM, found none: it is no key at the top of this file"
+        "config:1: name: expected a value for TEAM, found none: the file has no such key at its top, "
     )
-    assert message.endswith("${TEAM:text} has a default")
+    assert message.endswith("to set a default: ${TEAM:text}")
 
 
 def test_broken_reference_is_an_error_in_ignored_keys_but_an_unset_variable_is_not() -> None:
