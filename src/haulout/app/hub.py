@@ -29,8 +29,9 @@ from haulout.app.replica import ReplicaSettings, serve_replica
 from haulout.controllers.clusterapi.cluster_accessor import ClientFactory, network_client_factory
 from haulout.controllers.clusterapi.cluster_budget import ClusterBudget, new_cluster_budget
 from haulout.controllers.clusterapi.controller import EVENT_REPORTER, ClusterApiController, ClusterApiNotServed
+from haulout.controllers.clusterapi.host_power import Metal3Settings
 from haulout.controllers.clusterapi.machine_drain_rules import MachineDrainRuleInformer
-from haulout.controllers.clusterapi.metal3 import Metal3Controller, Metal3Settings
+from haulout.controllers.clusterapi.metal3 import Metal3Controller
 from haulout.controllers.clusterapi.settings import ClusterApiSettings
 from haulout.core.clock import Clock
 from haulout.core.memory import memory_limit
