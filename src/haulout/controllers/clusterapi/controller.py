@@ -10,7 +10,7 @@ import logging
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from haulout.api import clusterapi
 from haulout.api.clusterapi import PRE_DRAIN_HOOK, VERSIONS, Cluster, ClusterKey, Machine
@@ -60,18 +60,17 @@ class ClusterApiController:
         settings: ClusterApiSettings | None = None,
         cluster_budget: ClusterBudget | None = None,
         metrics: ClusterApiMetrics | None = None,
-        drain_rules: DrainRulesLookup = lambda *_: None,
         instance: str = "",
     ) -> None:
         self.settings = settings or ClusterApiSettings()
         self.machines: Informer[Machine] | None = None  # None until Cluster API is found
         self.metrics = metrics or ClusterApiMetrics()
+        self.drain_rules: DrainRulesLookup = lambda *_: None
         self._client = client
         self._clock = client.clock
         self._connect = connect
         self._journal = Journal("ClusterApi", events, metrics=client.metrics)
         self._cluster_budget = cluster_budget or UnlimitedClusterBudget()
-        self._drain_rules = drain_rules
         self._instance = instance or socket.gethostname()
         self._clusters: Informer[Cluster] | None = None
         self._management: ManagementContext | None = None
@@ -94,6 +93,9 @@ class ClusterApiController:
             workload.status([] if machines is None else list(machines.by_index(_BY_CLUSTER, str(key))))
             for key, workload in sorted(self._workloads.items())
         )
+
+    def now(self) -> datetime:
+        return self._clock.now()
 
     def problems(self) -> Iterator[str]:
         """Yield the failures of workload clusters that were restarted."""
@@ -161,7 +163,7 @@ class ClusterApiController:
             metrics=self.metrics,
             instance=self._instance,
             reporter=EVENT_REPORTER,
-            drain_rules=self._drain_rules,
+            drain_rules=self._drain_rules_for,
             on_status_change=self._on_status_change,
             on_idle=self._idle_clusters.add,
         )
@@ -243,6 +245,9 @@ class ClusterApiController:
         workload = self._workloads.get(ClusterKey(cluster.namespace, cluster.name))
         if workload is not None:
             workload.enqueue_all()
+
+    def _drain_rules_for(self, machine: Machine, cluster: Cluster | None) -> str | None:
+        return self.drain_rules(machine, cluster)  # it is set after this controller starts, and after a restart again
 
     def _on_status_change(self, key: ClusterKey) -> None:
         self._stop_if_unused(key)

@@ -1,7 +1,7 @@
 """MachineDrainRules: watch those of a management cluster, and provide the annotation of each Machine's node.
 
     drain_rules = MachineDrainRuleInformer(client, events=events, on_change=controller.enqueue_all)
-    ClusterApiController(…, drain_rules=drain_rules.annotation_for)
+    controller.drain_rules = drain_rules.annotation_for
     await drain_rules.run((await controller.wait_for_machines()).resource.version)
 
 If the cluster does not serve MachineDrainRules, since its Cluster API is too old, no rules apply. While the rules are
