@@ -19,7 +19,7 @@ from haulout.app.sandbox.operators import install, run_scenario_operator
 from haulout.controllers.esx import permissions
 from haulout.controllers.esx.component import Esx
 from haulout.controllers.esx.labels import APPROVED, HOST
-from haulout.controllers.esx.vcenter import VCenter
+from haulout.controllers.esx.vcenter import VCenterLogin
 from haulout.controllers.profiles.config import loader
 from haulout.controllers.profiles.plugins.registry import registries
 from haulout.core.clock import Clock
@@ -124,12 +124,14 @@ async def test_failed_esx_component_restarts_and_the_operator_keeps_leading(cloc
     async with esx_cluster_and_status(clock, tmp_path) as (site, vitals):
         broken = [RuntimeError("a defect")]
 
-        async def connect(_: object) -> VCenter:
-            raise broken[0]
+        def connect(_: object) -> VCenterLogin:
+            if broken:
+                raise broken[0]
+            return site.connect_in_process()
 
         (esx,) = vitals.components
         assert isinstance(esx, Esx)
-        esx.connect = lambda _: connect if broken else site.connect_in_process()
+        esx.connect = connect
         site.cluster.run(operator(vitals))
         await site.cluster.eventually(lambda: any("ESX failed" in it for it in vitals.troubles()))
         assert vitals.is_leader
