@@ -4,7 +4,7 @@ Zones share nothing but the Kubernetes cluster: each has its own vCenter, sessio
 approval, or the end of a drain, triggers a round of the zone at once.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 
@@ -22,7 +22,7 @@ from haulout.history.cordon_history import CordonHistory
 from haulout.kube.client import Client
 from haulout.kube.informer import Informer
 from haulout.kube.recorder import EventRecorder
-from haulout.runtime.controller import Controller
+from haulout.runtime.controller import Controller, Run
 from haulout.runtime.handover import Handover
 from haulout.runtime.journal import Journal
 
@@ -78,12 +78,18 @@ class EsxController:
         """The zones with nodes, by their letter."""
         return self._zones.zones
 
-    async def run(self) -> None:
-        """Run until cancelled; raise `LeadershipHandover` when another process must take over."""
+    async def run(self, *, background: Sequence[Run] = ()) -> None:
+        """Run until cancelled, with `background`; raise `LeadershipHandover` when another process must take over."""
         try:
-            await self._controller.run(background=(self._nodes.run,), start=self._start)
+            await self._controller.run(background=(self._nodes.run, *background), start=self._start)
         finally:
             await self._zones.close()
+
+    def use_settings(self, settings: EsxSettings) -> None:
+        """Start a round of each zone: `read_settings` returns changed settings."""
+        del settings
+        for node in self._nodes.all():
+            self._trigger_zone_of(node)
 
     async def _start(self, subscriptions: ExitStack) -> None:
         await self._cache.wait_synced()
