@@ -12,7 +12,7 @@ import pytest
 from haulout.api.clusterapi import BARE_METAL_HOSTS, ENABLED, MAINTENANCE, OUR_REBOOT_ANNOTATION, REBOOT_ANNOTATION
 from haulout.api.objects import RawObject
 from haulout.api.resources import Resource
-from haulout.controllers.clusterapi.metal3 import Metal3Settings
+from haulout.controllers.clusterapi.host_power import Metal3Settings
 from haulout.kube.client import Client
 from haulout.kube.recorder import SERIES_PAUSE
 from haulout_sandbox.apiserver import User

@@ -252,6 +252,7 @@ class OperatorEventReason(StrEnum):
     NOTIFICATIONS_FAILED = "NotificationsFailed"  # the notifications component failed and is restarted
     ESX_FAILED = "EsxFailed"  # the ESX component failed and is restarted
     KUBERNIKUS_FAILED = "KubernikusFailed"  # the Kubernikus component failed and is restarted
+    HUB_FAILED = "HubFailed"  # a component of the hub failed and is restarted
     NOTIFICATION_FAILED = "NotificationFailed"  # a notification about a NodeMaintenance or notice could not be sent
 
 

@@ -14,7 +14,7 @@ from aiohttp import web
 from haulout import __version__
 from haulout.api.clusterapi import EXTENSION_LEASE
 from haulout.api.leases import LEADER_LEASE, PROFILES_LEASE
-from haulout.app.replica import ServedReplica
+from haulout.app.replica import ReplicaStatus
 from haulout.controllers.profiles import default_profile
 from haulout.controllers.profiles.config.model import Configuration
 from haulout.core import duration
@@ -47,7 +47,7 @@ class ProfilesLeader:
     """The leader of profiles. Without configured profiles there is no leader until maintenance is announced."""
 
     leader: InfoProvider
-    status: ServedReplica
+    status: ReplicaStatus
 
     async def info(self, headers: Mapping[str, str] | None = None) -> bytes:
         """Return the leader's answer to `/api/v1/info`; raise `HauloutError`."""
@@ -63,7 +63,7 @@ class ProfilesLeader:
 @contextlib.asynccontextmanager
 async def serve_http(
     client: Client,
-    status: ServedReplica,
+    status: ReplicaStatus,
     *,
     address: ListenAddress,
     namespace: str,
@@ -120,7 +120,7 @@ async def serve_http(
             raise
 
 
-def _effective_configuration(status: ServedReplica) -> Configuration | None:
+def _effective_configuration(status: ReplicaStatus) -> Configuration | None:
     """Return the configuration that profiles use, whichever replica leads."""
     if status.profiles is None:
         return None
@@ -141,7 +141,7 @@ def _no_leader_summary(problem: str, *, is_hub: bool, now: Callable[[], datetime
     )
 
 
-def _collect_metrics(status: ServedReplica) -> Iterator[Collector]:
+def _collect_metrics(status: ReplicaStatus) -> Iterator[Collector]:
     yield from status.collect_metrics()
     yield from connections.collect()
 

@@ -1,103 +1,70 @@
 """The dashboard backend of a leading hub: the source of `/api/v2`. Its failures do not affect the hub.
 
-    group.create_task(run_hub_dashboard(client, status, admission, namespace=…, identity=…, cluster=…))
-
 The backend survives a restart of the hub's controller, and reports the failure meanwhile.
 """
 
 from collections.abc import Callable, Iterator
-from datetime import datetime
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from haulout import __version__
 from haulout.api.clusterapi import EXTENSION_LEASE
-from haulout.controllers.clusterapi.cluster_budget import ClusterBudget, LimitedClusterBudget
+from haulout.controllers.clusterapi.component import ClusterApi, HubComponent
 from haulout.controllers.clusterapi.status import WorkloadClusterStatus
 from haulout.dashboard.api import health
 from haulout.dashboard.api.health import OperatorInfo
-from haulout.dashboard.api.management_backend import ClusterStatuses, ManagementBackend
+from haulout.dashboard.api.management_backend import ManagementBackend
 from haulout.dashboard.api.types import Banner, ComponentHealth, Health, LeaseHealth, Level
 from haulout.errors import KubeError
 from haulout.httpserver import metrics
 from haulout.kube import leases
-from haulout.kube.client import Client
+from haulout.runtime.component import Leader
 from haulout.runtime.supervisor import Supervisor
 
 if TYPE_CHECKING:
-    from haulout.dashboard.api.backend import Backend
-    from haulout.dashboard.api.health import RecentWarnings
+    from haulout.app.replica import ReplicaStatus
 
 
-class HubView(ClusterStatuses, Protocol):
-    """What the dashboard reads from the hub's controller."""
+class HubDashboard(HubComponent):
+    """Runs the backend. It uses the status of the replica, which outlives each term of leadership."""
 
-    @property
-    def machines(self) -> object | None:
-        """The Machines; None: Cluster API was not found yet."""
-        ...
+    title, action = "the dashboard", "RunDashboard"
 
+    def __init__(self, hub: ClusterApi, status: "ReplicaStatus", *, cluster: str) -> None:
+        super().__init__()
+        self._hub = hub
+        self._status = status
+        self._cluster = cluster  # display name
 
-class HubStatusView(Protocol):
-    """What the dashboard reads from `haulout.app.hub_status.HubStatus`, which outlives each term of leadership."""
-
-    source: "Backend | None"
-
-    @property
-    def hub(self) -> HubView | None: ...
-
-    @property
-    def supervisor(self) -> Supervisor: ...
-
-    @property
-    def drain_rules_supervisor(self) -> Supervisor: ...
-
-    @property
-    def metal3_supervisor(self) -> Supervisor: ...
-
-    @property
-    def dashboard_supervisor(self) -> Supervisor: ...
-
-    @property
-    def started(self) -> datetime | None: ...
-
-    @property
-    def recent_warnings(self) -> "RecentWarnings | None": ...
-
-
-async def run_hub_dashboard(
-    client: Client, status: HubStatusView, admission: ClusterBudget, *, namespace: str, identity: str, cluster: str
-) -> None:
-    backend = _HubBackend(client, status, namespace=namespace, identity=identity)
-    operator_info = OperatorInfo(identity=identity, since=client.clock.now(), cluster=cluster, banners=backend.banners)
-
-    async def work() -> None:
-        uses = admission.usage if isinstance(admission, LimitedClusterBudget) else None
-        source = ManagementBackend(client, backend, operator_info=operator_info, health=backend.health, read_uses=uses)
-        status.source = source
+    async def lead(self, leader: Leader) -> None:
+        client = leader.client
+        backend = _HubBackend(self._hub, self._status, leader)
+        operator_info = OperatorInfo(
+            identity=leader.identity, since=client.clock.now(), cluster=self._cluster, banners=backend.banners
+        )
+        self._status.source = source = ManagementBackend(
+            client, backend, operator_info=operator_info, health=backend.health, read_uses=self._hub.budget_usage
+        )
         try:
             await source.run()
         finally:
-            status.source = None
-
-    await status.dashboard_supervisor.run(work, client=client)
+            self._status.source = None
 
 
 class _HubBackend:
     """Reads the hub's status, across restarts of its controller."""
 
-    def __init__(self, client: Client, status: HubStatusView, *, namespace: str, identity: str) -> None:
-        self._client = client
-        self._clock = client.clock
+    def __init__(self, hub: ClusterApi, status: "ReplicaStatus", leader: Leader) -> None:
+        self._hub = hub
         self._status = status
-        self._namespace = namespace
-        self._identity = identity
+        self._leader = leader
+        self._client = leader.client
 
     def cluster_statuses(self) -> tuple[WorkloadClusterStatus, ...]:
-        return () if self._status.hub is None else self._status.hub.cluster_statuses()
+        return () if self._hub.controller is None else self._hub.controller.cluster_statuses()
 
     def subscribe(self, callback: Callable[[], None], /) -> Callable[[], None]:
         """Call back on changes of this controller; after its restart, readers must subscribe again."""
-        return _nothing_to_unsubscribe if self._status.hub is None else self._status.hub.subscribe(callback)
+        return _nothing_to_unsubscribe if self._hub.controller is None else self._hub.controller.subscribe(callback)
 
     def banners(self) -> tuple[Banner, ...]:
         return tuple(Banner(level=Level.CRITICAL, message=problem, page="health") for problem in self._problems())
@@ -105,9 +72,9 @@ class _HubBackend:
     async def health(self, viewers: int) -> Health:
         usage, recent_warnings = metrics.resource_usage(), self._status.recent_warnings
         return Health(
-            identity=self._identity,
+            identity=self._leader.identity,
             version=__version__,
-            started=self._status.started or self._clock.now(),
+            started=self._status.started or self._client.clock.now(),
             python=usage.python,
             memory_bytes=usage.memory_bytes,
             cpu_seconds=usage.cpu_seconds,
@@ -115,24 +82,19 @@ class _HubBackend:
             leases=(await self._lease(),),
             watches=health.watches(self._client.metrics),
             queues=health.queues(self._client.metrics),
-            requests=health.calls(self._client.request_metrics, now=self._clock.monotonic()),
+            requests=health.calls(self._client.request_metrics, now=self._client.clock.monotonic()),
             components=tuple(self._part_health()),
             warnings=() if recent_warnings is None else recent_warnings.to_api(str),
         )
 
     def _problems(self) -> Iterator[str]:
-        hub = self._status.hub
+        hub = self._hub.controller
         if hub is not None and hub.machines is None:
             yield "Cluster API was not found in this cluster: there are no machines.cluster.x-k8s.io"
         yield from (supervisor.problem for supervisor in self._supervisors() if supervisor.problem)
 
     def _supervisors(self) -> tuple[Supervisor, ...]:
-        return (
-            self._status.supervisor,
-            self._status.drain_rules_supervisor,
-            self._status.metal3_supervisor,
-            self._status.dashboard_supervisor,
-        )
+        return tuple(component.supervisor for component in self._status.components)
 
     def _part_health(self) -> Iterator[ComponentHealth]:
         yield from (
@@ -147,7 +109,7 @@ class _HubBackend:
 
     async def _lease(self) -> LeaseHealth:
         try:
-            found = await leases.find(self._client, EXTENSION_LEASE, namespace=self._namespace)
+            found = await leases.find(self._client, EXTENSION_LEASE, namespace=self._leader.namespace)
         except KubeError as error:
             return LeaseHealth(name=EXTENSION_LEASE, holder=f"unknown: {error}")
         return health.lease(EXTENSION_LEASE, found)

@@ -8,16 +8,23 @@ An extension API server may be unavailable. Its resources are then unknown, whic
 `Discovery.unavailable` lists their group versions, and all other resources are unaffected.
 """
 
-from collections.abc import Iterable, Mapping
+import logging
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from haulout.api.objects import Base, ObjectMeta
 from haulout.api.resources import Resource
-from haulout.errors import ApiError, MalformedResponse, NotFound, Unauthorized
+from haulout.core.backoff import Backoff
+from haulout.core.retry import Retry
+from haulout.errors import ApiError, KubeError, MalformedResponse, NotFound, Unauthorized
 from haulout.kube import responses
 from haulout.kube.client import Client
 from haulout.kube.transport import Request
+
+log = logging.getLogger(__name__)
+
+M = TypeVar("M")
 
 # In order of preference: aggregated discovery (KEP-3352), its beta, then what every server has. A server that supports
 # neither of the first two answers with the legacy documents.
@@ -90,6 +97,36 @@ async def serves(client: Client, *resources: Resource[Any]) -> bool:
         return False
     found = responses.decode(_LegacyVersion, response.body, doing=doing).resources or ()
     return {served.name for served in found} >= {resource.plural for resource in resources}
+
+
+async def wait_until_served(
+    client: Client,
+    *versions: Resource[M],
+    product: str,
+    backoff: Backoff,
+    on_absent: Callable[[], object] | None = None,
+) -> Resource[M]:
+    """Return the first of these versions of a resource that the cluster serves, once it serves one.
+
+    A problem is logged once. `on_absent` is called instead if `product` is not installed, after each attempt.
+    """
+    retry, logged, resource = Retry(client.clock, client.random, backoff), "", versions[0]
+    while True:
+        reason: Exception
+        try:
+            for version in versions:
+                if await serves(client, version):
+                    return version
+            reason = LookupError(f"there are no {resource}")
+            problem = f"{product} is not installed in this cluster: {reason}"
+        except KubeError as error:
+            reason, problem = error, f"cannot check whether {product} is installed: {error}"
+        if on_absent is not None and isinstance(reason, LookupError):
+            on_absent()
+        elif problem != logged:
+            logged = problem
+            log.warning("%s; retrying", problem)
+        await retry.wait(reason)
 
 
 @dataclass(frozen=True, slots=True)

@@ -60,6 +60,7 @@ class SharedInformers:
     nodes: Informer[Node]
     maintenances: Informer[NodeMaintenance]
     notices: Informer[MaintenanceNotice]
+    is_used: bool = True  # False: no component of this process reads them, so they do not run
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -51,6 +51,7 @@ class ManagerSettings:
     namespace: str
     identity: str
     lease: str
+    elects_leader: bool = True  # False: work at once; the user guarantees that there is only one process
     reporter: str  # the reporting controller of Events about the operator itself
     node: str = ""  # on which this process runs; empty: not on a node of the cluster
     timings: LeaderElectionConfig = field(default_factory=LeaderElectionConfig)
@@ -78,7 +79,7 @@ class Manager:
         self._share = share
         self._on_record_created = on_record_created
         # They outlast a term: what an election observed of its lease counts in the next term.
-        self._election = self._candidate(settings.lease)
+        self._election = self._candidate(settings.lease) if settings.elects_leader else None
         self._second_elections: Mapping[str, LeaderElection] = {
             lease: self._candidate(lease, on_new_leader=partial(self._warn_of_other_holder, lease))
             for lease in dict.fromkeys(component.lease for component in components)
@@ -88,6 +89,11 @@ class Manager:
     @property
     def is_leader(self) -> bool:
         return self.informers is not None
+
+    def held_leases(self) -> Mapping[str, bool]:
+        """Return for which leases this process runs, and whether it holds them."""
+        first = {self._settings.lease: self.is_leader}
+        return first | {lease: election.is_leader() for lease, election in self._second_elections.items()}
 
     async def run(self) -> None:
         """Run all components until cancelled."""
@@ -100,6 +106,9 @@ class Manager:
 
     async def _run_for_leader(self) -> None:
         own_node = self._settings.node
+        if self._election is None:
+            await self._lead(self._client, own_node="")
+            return
         next_election = next(iter(self._second_elections.values()), None)
         while True:
             try:
@@ -124,8 +133,8 @@ class Manager:
             on_record_created=self._on_record_created,
         )
         # They end last, so that what components record while they stop is still written.
-        watches = informers.nodes.run(), informers.maintenances.run(), informers.notices.run()
-        async with running(events), background(*watches):
+        shared = (informers.nodes, informers.maintenances, informers.notices) if informers.is_used else ()
+        async with running(events), background(*(informer.run() for informer in shared)):
             with self._mark_leading(informers):
                 raise await first_handover(self._works(leader))
 

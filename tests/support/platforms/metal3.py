@@ -26,7 +26,8 @@ from haulout.api.clusterapi import (
 from haulout.api.objects import Node, RawObject
 from haulout.api.resources import CUSTOM_RESOURCE_DEFINITIONS, NODES, Resource
 from haulout.controllers.clusterapi import metal3
-from haulout.controllers.clusterapi.metal3 import Metal3Controller, Metal3Settings
+from haulout.controllers.clusterapi.host_power import Metal3Settings
+from haulout.controllers.clusterapi.metal3 import Metal3Controller
 from haulout.core.clock import Clock
 from haulout.errors import AlreadyExists
 from haulout.kube import rbac

@@ -291,14 +291,18 @@ class NoLeaderClient:
 async def test_follower_has_no_node_infos_while_profiles_are_idle(clock: Clock, tmp_path: Path) -> None:
     idle = ProfilesFile(MISSING_FILE, environ={}, clock=clock, is_optional=True)
     assert (
-        await ProfilesLeader(NoLeaderClient(), OperatorStatus(ProfilesComponent(idle, FakeExternalClient()))).info()
+        await ProfilesLeader(
+            NoLeaderClient(), OperatorStatus(profiles=ProfilesComponent(idle, FakeExternalClient()))
+        ).info()
         == b"[]"
     )
     file = tmp_path / "maintenance.yaml"
     file.write_text(OS)
     busy = ProfilesFile(file, environ={}, clock=clock)
     with pytest.raises(NoLeader):
-        await ProfilesLeader(NoLeaderClient(), OperatorStatus(ProfilesComponent(busy, FakeExternalClient()))).info()
+        await ProfilesLeader(
+            NoLeaderClient(), OperatorStatus(profiles=ProfilesComponent(busy, FakeExternalClient()))
+        ).info()
 
 
 @pytest.mark.parametrize("text", ["notices", "onNotice: true", "leadTime: 15m"])

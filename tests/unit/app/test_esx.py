@@ -17,13 +17,14 @@ from haulout.app.sandbox.operators import install, run_scenario_operator
 from haulout.controllers.esx import permissions
 from haulout.controllers.esx.component import Esx
 from haulout.controllers.esx.labels import APPROVED, HOST
-from haulout.controllers.esx.vcenter import VCenter
+from haulout.controllers.esx.settings_file import EsxFile
+from haulout.controllers.esx.vcenter import VCenterLogin
 from haulout.controllers.profiles.component import ProfilesComponent
 from haulout.controllers.profiles.config import loader
 from haulout.controllers.profiles.config.profiles_file import ProfilesFile
 from haulout.controllers.profiles.plugins.registry import registries
 from haulout.core.clock import Clock
-from haulout.errors import ConfigError, ConfigErrors
+from haulout.errors import ConfigErrors
 from haulout.httpserver.metrics import Exposition
 from haulout.kube import leases
 from haulout.kube.client import Client
@@ -42,6 +43,14 @@ from support.platforms.esx import SETTINGS, TIMEOUT, EsxCluster, an_esx_cluster
 
 HOME = "haulout"
 MINUTE = timedelta(minutes=1)
+ESX_FILE = """
+intervals:
+  check: {jitter: 0.1, period: 1m}
+  podDeletion: {period: 20s, timeout: 5m}
+  podEviction: {period: 20s, timeout: 5m}
+  vmShutdown: {period: 20s, timeout: 5m}
+vCenters: {templateUrl: https://vcenter-$AZ.example.com, credentials: {a: {username: maintenance}}}
+"""
 EMPTY = loader.load(b"intervals: {requeue: 1m}\nprofiles: [{name: idle}]\n", registries(), {}).configuration
 
 
@@ -124,12 +133,14 @@ async def test_failed_esx_component_restarts_and_the_operator_keeps_leading(cloc
     async with esx_cluster_and_status(clock, tmp_path) as (site, vitals):
         broken = [RuntimeError("a defect")]
 
-        async def connect(_: object) -> VCenter:
-            raise broken[0]
+        def connect(_: object) -> VCenterLogin:
+            if broken:
+                raise broken[0]
+            return site.connect_in_process()
 
         (esx,) = vitals.components
         assert isinstance(esx, Esx)
-        esx.connect = lambda _: connect if broken else site.connect_in_process()
+        esx.connect = connect
         site.cluster.run(operator(vitals))
         await site.cluster.eventually(lambda: any("ESX failed" in it for it in vitals.troubles()))
         assert vitals.is_leader
@@ -165,11 +176,14 @@ def test_esx_component_needs_few_additional_permissions() -> None:
     assert MAINTENANCE_RECORDS.plural not in {it.resource for it in without_force}
 
 
-def test_invalid_esx_file_is_reported_as_a_problem() -> None:
-    problem = ConfigErrors([ConfigError("expected more", file="esx.yaml", line=3, key="intervals")])
-    esx = Esx(lambda: SETTINGS, lambda _: pytest.fail("nobody connects"), file_problem=lambda: problem)
-    message = "the last valid ESX configuration stays in force: esx.yaml:3: intervals: expected more"
-    assert list(esx.problems()) == [message]
+def test_invalid_esx_file_is_reported_as_a_problem(clock: Clock, tmp_path: Path) -> None:
+    path = tmp_path / "esx.yaml"
+    path.write_text(ESX_FILE)
+    file = EsxFile(path, environ={}, clock=clock)
+    path.write_text("alarms: {}\n")
+    file.refresh()
+    [problem] = Esx.from_file(file).problems()
+    assert problem.startswith(f"the last valid ESX configuration stays in force: {path}")
 
 
 async def test_esx_scenario_maintains_a_host_and_its_nodes_return(clock: Clock, tmp_path: Path) -> None:

@@ -13,8 +13,8 @@ from haulout.api.clusterapi import EXTENSION_LEASE
 from haulout.api.objects import RawObject
 from haulout.api.resources import CUSTOM_RESOURCE_DEFINITIONS
 from haulout.app.hub import HubReplicaSettings, run_hub
-from haulout.app.hub_status import HubStatus
 from haulout.app.manifests.hub_manifests import HubInstallation, hub_objects, hub_permissions
+from haulout.app.replica import ReplicaStatus
 from haulout.cli import main
 from haulout.controllers.clusterapi.settings import ClusterApiSettings
 from haulout.core.clock import Clock
@@ -35,9 +35,9 @@ async def world(clock: Clock) -> HubClusters:
 @asynccontextmanager
 async def replica(
     world: HubClusters, name: str, *, elects: bool = True, hub: ClusterApiSettings | None = None
-) -> AsyncIterator[HubStatus]:
+) -> AsyncIterator[ReplicaStatus]:
     """Run a replica while the context lasts."""
-    vitals = HubStatus()
+    vitals = ReplicaStatus()
     client = Client(world.api.transport(name), clock=world.clock, random=Random(name))
     operation = HubReplicaSettings(namespace=HOME, identity=name, elects_leader=elects, hub=hub or ClusterApiSettings())
     async with asyncio.TaskGroup() as group:
@@ -86,7 +86,7 @@ async def test_hub_reports_status_problems_and_metrics(world: HubClusters) -> No
         test.become_unreachable()
         await world.clock.sleep(timedelta(minutes=2))
         assert vitals.status_lines()[1] == "[-] hub: 1 of 2 clusters are connected, maintenance is active in 1"
-        assert vitals.unready() == ()
+        assert vitals.unready() == []
         [problem] = vitals.troubles()
         assert problem.startswith("cluster a/test cannot be reached: ")
         text = metrics_text(vitals)
@@ -118,11 +118,11 @@ async def test_hub_metrics_count_used_slots_and_waiting_clusters_of_the_budget(w
         await world.eventually(lambda: budget_in(vitals) == (1, 1, 0), seconds=60)
 
 
-def metrics_text(vitals: HubStatus) -> str:
+def metrics_text(vitals: ReplicaStatus) -> str:
     return Exposition(vitals.collect_metrics).text().decode()
 
 
-def budget_in(vitals: HubStatus) -> tuple[int, ...]:
+def budget_in(vitals: ReplicaStatus) -> tuple[int, ...]:
     """Return the used slots, the limit and the number of waiting clusters."""
     lines = dict(line.rsplit(" ", 1) for line in metrics_text(vitals).splitlines() if not line.startswith("#"))
     names = ("used", "limit", "waiting")

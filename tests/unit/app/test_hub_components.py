@@ -13,13 +13,13 @@ from haulout.api.clusterapi import BARE_METAL_HOSTS, DRAIN_RULES, OUR_REBOOT_ANN
 from haulout.api.objects import RawObject
 from haulout.api.resources import CUSTOM_RESOURCE_DEFINITIONS, NODES, Resource
 from haulout.app.hub import HubReplicaSettings, run_hub
-from haulout.app.hub_status import HubStatus
+from haulout.app.replica import ReplicaStatus
 from haulout.controllers.clusterapi import metrics
 from haulout.controllers.clusterapi.settings import ClusterApiSettings
 from haulout.core.clock import Clock
 from haulout.kube.client import Client
 from haulout.kube.patches import merge_patch
-from haulout.kube.transport import Transport
+from haulout.kube.transport import Request, Response, Stream, Transport
 from support.platforms.hub import HubClusters, WorkloadCluster
 from support.platforms.metal3 import a_crd, a_host
 
@@ -43,12 +43,12 @@ async def prod(world: HubClusters) -> WorkloadCluster:
 @asynccontextmanager
 async def running(
     world: HubClusters, *, transport: Transport | None = None, **settings: Any
-) -> AsyncIterator[HubStatus]:
+) -> AsyncIterator[ReplicaStatus]:
     client = Client(transport or world.api.transport("hub"), clock=world.clock, random=Random("hub"))
     operation = HubReplicaSettings(
         namespace="haulout", identity="hub", elects_leader=False, hub=ClusterApiSettings(**settings)
     )
-    vitals = HubStatus()
+    vitals = ReplicaStatus()
     async with asyncio.TaskGroup() as group:
         task = group.create_task(run_hub(client, operation, connect=world.connect(1), status=vitals))
         try:
@@ -63,7 +63,7 @@ def drain_rules_of(world: HubClusters, side: WorkloadCluster, machine: str) -> l
     return [] if text is None else [it["name"] for it in msgspec.json.decode(text)["rules"]]
 
 
-def host_metrics(vitals: HubStatus) -> dict[str, float]:
+def host_metrics(vitals: ReplicaStatus) -> dict[str, float]:
     found = next(it for it in vitals.collect_metrics() if it.metric is metrics.HOSTS)
     return {dict(it.labels)["state"]: it.number for it in found.samples()}
 
@@ -142,3 +142,56 @@ async def test_hub_without_the_metal3_flag_sends_no_host_requests(world: HubClus
         await world.eventually(lambda: world.has_hook(f"{SPACE}/m1"))
     assert transport.sent_requests(path="machinedrainrules")
     assert not transport.sent_requests(path=BARE_METAL_HOSTS.group)
+
+
+class DefectiveTransport:
+    """A transport with a defect: requests to `broken_path` raise what no caller expects."""
+
+    def __init__(self, transport: Transport) -> None:
+        self.server = transport.server
+        self.broken_path = ""
+        self._transport = transport
+
+    async def send(self, request: Request) -> Response:
+        self._check(request)
+        return await self._transport.send(request)
+
+    @asynccontextmanager
+    async def stream(self, request: Request) -> AsyncIterator[Stream]:
+        self._check(request)
+        async with self._transport.stream(request) as stream:
+            yield stream
+
+    async def close(self) -> None:
+        await self._transport.close()
+
+    def _check(self, request: Request) -> None:
+        if self.broken_path and request.path.endswith(self.broken_path):
+            raise RuntimeError("a defect")
+
+
+@pytest.mark.parametrize(
+    ("path", "title"), [("/machines", "the hub"), ("/machinedrainrules", "MachineDrainRules"), ("hosts", "Metal3")]
+)
+async def test_failed_component_restarts_and_continues(
+    world: HubClusters, prod: WorkloadCluster, path: str, title: str
+) -> None:
+    """Components that use the Machines of the hub's controller continue with those of the next one."""
+    machine = await world.add_machine(prod, "m1")
+    inner = world.api.transport("hub")
+    transport = DefectiveTransport(inner)
+    await write_rule(world, "first")
+    world.api.put({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "haulout"}})
+    async with running(world, transport=transport, metal3=True) as vitals:
+        await world.eventually(lambda: drain_rules_of(world, prod, machine), becomes=["first"])
+        transport.broken_path = path
+        inner.disconnect()
+        await world.eventually(vitals.troubles, seconds=60)
+        assert [problem.partition(" failed and restarts")[0] for problem in vitals.troubles()] == [title]
+        await world.eventually(lambda: "HubFailed" in world.event_reasons())
+        transport.broken_path = ""
+        await write_rule(world, "second")
+        await world.eventually(lambda: drain_rules_of(world, prod, machine), becomes=["first", "second"], seconds=600)
+        other = await world.add_machine(prod, "m2")
+        await world.eventually(lambda: world.has_hook(other))
+        await world.eventually(lambda: drain_rules_of(world, prod, other), becomes=["first", "second"])

@@ -1,24 +1,29 @@
 """The dashboard of a hub, also before it starts and after it restarts."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from datetime import timedelta
 from random import Random
 
 import pytest
 
-from haulout.api.clusterapi import EXTENSION_LEASE, ClusterKey
-from haulout.app.hub_dashboard import run_hub_dashboard
-from haulout.controllers.clusterapi.cluster_budget import ClusterBudget, UnlimitedClusterBudget, new_cluster_budget
+from haulout.api.clusterapi import EXTENSION_LEASE, ClusterKey, machine_resource
+from haulout.app.hub_dashboard import HubDashboard
+from haulout.app.replica import ReplicaStatus
+from haulout.controllers.clusterapi.cluster_budget import UnlimitedClusterBudget, new_cluster_budget
+from haulout.controllers.clusterapi.component import ClusterApi, MachineDrainRules
+from haulout.controllers.clusterapi.controller import ClusterApiController
+from haulout.controllers.clusterapi.settings import ClusterApiSettings
 from haulout.controllers.clusterapi.status import ConnectionState, WorkloadClusterStatus
 from haulout.dashboard.api.backend import Backend
-from haulout.dashboard.api.health import RecentWarnings
 from haulout.kube.client import Client
-from haulout.runtime.supervisor import Supervisor
+from haulout.kube.informer import Informer, as_is
+from haulout.kube.recorder import EventRecorder
+from haulout.kube.reflector import ListWatch
 from haulout_sandbox.apiserver import ApiServer
 from haulout_sandbox.event_loops.virtual_time import VirtualClock
+from support.operators.components import run_component
 from support.platforms.cluster_budget import NAMESPACE, a_cluster_object, a_management_cluster, parse_key
 
 LOST = WorkloadClusterStatus(
@@ -26,60 +31,49 @@ LOST = WorkloadClusterStatus(
 )
 
 
-@dataclass
-class FakeHub:
-    """A hub with one cluster."""
+class FakeHub(ClusterApi):
+    """A hub with one cluster, while it has a controller."""
 
-    machines: object | None = field(default_factory=object)
-    callbacks: list[Callable[[], None]] = field(default_factory=list)
+    def __init__(self) -> None:
+        super().__init__(ClusterApiSettings(), connect=_no_connection)
 
-    def cluster_statuses(self) -> tuple[WorkloadClusterStatus, ...]:
-        """Return it."""
-        return (LOST,)
-
-    def subscribe(self, callback: Callable[[], None], /) -> Callable[[], None]:
-        """Record the callback."""
-        self.callbacks.append(callback)
-        return lambda: self.callbacks.remove(callback)
+    def start(self, client: Client, *, machines: bool = True) -> None:
+        """Let there be a controller; without Machines, Cluster API is not found."""
+        controller = ClusterApiController(client, connect=_no_connection, events=EventRecorder(client, instance="me"))
+        controller.cluster_statuses = lambda: (LOST,)  # type: ignore[method-assign]
+        if machines:
+            controller.machines = Informer(client, ListWatch(machine_resource("v1beta2")), transform=as_is)
+        self.controller = controller
 
 
-@dataclass
-class FakeVitals:
-    """The status of the hub."""
+def _no_connection(_: bytes, key: ClusterKey) -> AbstractAsyncContextManager[Client]:
+    raise AssertionError(f"there is no cluster {key}")
 
-    hub: FakeHub | None = None
-    source: Backend | None = None
-    started: datetime | None = None
-    recent_warnings: RecentWarnings | None = None
-    supervisor: Supervisor = field(default_factory=lambda: Supervisor("the hub"))
-    drain_rules_supervisor: Supervisor = field(default_factory=lambda: Supervisor("MachineDrainRules"))
-    metal3_supervisor: Supervisor = field(default_factory=lambda: Supervisor("Metal3"))
-    dashboard_supervisor: Supervisor = field(default_factory=lambda: Supervisor("the dashboard"))
+
+def a_client(clock: VirtualClock, api: ApiServer) -> Client:
+    return Client(api.transport("hub"), clock=clock, random=Random(0))
 
 
 @asynccontextmanager
-async def running_dashboard(
-    clock: VirtualClock, api: ApiServer, vitals: FakeVitals, admission: ClusterBudget | None = None
-) -> AsyncIterator[Backend]:
-    client = Client(api.transport("hub"), clock=clock, random=Random(0))
+async def running_dashboard(clock: VirtualClock, api: ApiServer, hub: FakeHub) -> AsyncIterator[Backend]:
+    client, status = a_client(clock, api), ReplicaStatus()
+    status.components = (hub, MachineDrainRules(hub), HubDashboard(hub, status, cluster="mgmt"))
     async with asyncio.TaskGroup() as group:
-        showing = run_hub_dashboard(
-            client, vitals, admission or UnlimitedClusterBudget(), namespace=NAMESPACE, identity="me", cluster="mgmt"
-        )
-        task = group.create_task(showing)
+        task = group.create_task(run_component(client, status.components[-1]))
         await clock.sleep(timedelta())
-        assert vitals.source is not None
-        yield vitals.source
+        assert status.source is not None
+        yield status.source
         task.cancel()
-    assert vitals.source is None
+    assert status.source is None
 
 
 async def test_hub_dashboard_shows_clusters_and_the_budget(clock: VirtualClock) -> None:
     api = a_management_cluster(clock, a_cluster_object("team-a/prod"))
-    client = Client(api.transport("hub"), clock=clock, random=Random(0))
-    budget = new_cluster_budget(client, ("1",), namespace=NAMESPACE)
-    assert not await budget.acquire(parse_key("team-a/prod"))
-    async with running_dashboard(clock, api, FakeVitals(hub=FakeHub()), budget) as source:
+    hub, client = FakeHub(), a_client(clock, api)
+    hub.start(client)
+    hub.budget = new_cluster_budget(client, ("1",), namespace=NAMESPACE)
+    assert not await hub.budget.acquire(parse_key("team-a/prod"))
+    async with running_dashboard(clock, api, hub) as source:
         assert [(it.key, it.budgets) for it in (await source.clusters()).clusters] == [
             ("team-a/prod", ("all clusters",))
         ]
@@ -87,10 +81,10 @@ async def test_hub_dashboard_shows_clusters_and_the_budget(clock: VirtualClock) 
 
 
 async def test_hub_dashboard_streams_clusters_of_a_restarted_hub(clock: VirtualClock) -> None:
-    vitals = FakeVitals()
-    async with running_dashboard(clock, ApiServer(clock), vitals) as source:
+    hub, api = FakeHub(), ApiServer(clock)
+    async with running_dashboard(clock, api, hub) as source:
         assert (await source.clusters()).total == 0
-        vitals.hub = FakeHub()
+        hub.start(a_client(clock, api))
         async with source.subscribe() as viewer:
             events = b""
             while b"event: clusters" not in events:
@@ -99,17 +93,20 @@ async def test_hub_dashboard_streams_clusters_of_a_restarted_hub(clock: VirtualC
 
 
 async def test_hub_dashboard_shows_a_banner_without_cluster_api(clock: VirtualClock) -> None:
-    async with running_dashboard(clock, ApiServer(clock), FakeVitals(hub=FakeHub(machines=None))) as source:
+    hub, api = FakeHub(), ApiServer(clock)
+    hub.start(a_client(clock, api), machines=False)
+    async with running_dashboard(clock, api, hub) as source:
         assert "Cluster API was not found" in (await source.summary()).banners[0].message
 
 
 async def test_hub_health_lists_components_clusters_and_the_lease(clock: VirtualClock) -> None:
-    async with running_dashboard(clock, ApiServer(clock), FakeVitals(hub=FakeHub())) as source:
+    hub, api = FakeHub(), ApiServer(clock)
+    hub.start(a_client(clock, api))
+    async with running_dashboard(clock, api, hub) as source:
         health = await source.health()
         assert [(it.name, it.is_healthy) for it in health.components] == [
             ("the hub", True),
             ("MachineDrainRules", True),
-            ("Metal3", True),
             ("the dashboard", True),
             ("cluster team-a/prod", False),
         ]

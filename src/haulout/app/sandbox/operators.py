@@ -19,11 +19,10 @@ from haulout.api.objects import Object, RawObject
 from haulout.api.resources import CUSTOM_RESOURCE_DEFINITIONS, NAMESPACES, Resource
 from haulout.app.http_endpoints import serve_http
 from haulout.app.hub import HubReplicaSettings, run_hub
-from haulout.app.hub_status import HubStatus
 from haulout.app.manifests import operator_manifests
 from haulout.app.operator import OperatorSettings, run_operator
 from haulout.app.operator_status import OperatorStatus
-from haulout.app.replica import ServedReplica
+from haulout.app.replica import ReplicaStatus
 from haulout.app.sandbox import vcenters
 from haulout.app.sandbox.clouds import sources_of
 from haulout.app.sandbox.interface import OnScenarioEvent, RunningSandbox, ScenarioCluster, SimulatedCluster
@@ -71,7 +70,7 @@ async def run_sandbox(
     """
     async with opened as site, AsyncExitStack() as stack:
         scenario, addresses = site.scenario_cluster, SandboxAddresses()
-        client, hub_status, status = scenario.cluster.client(_NAMESPACE), HubStatus(), OperatorStatus()
+        client, hub_status, status = scenario.cluster.client(_NAMESPACE), ReplicaStatus(), OperatorStatus()
         operators: dict[ClusterKey, OperatorStatus] = {}
         if with_operator:
             await install(scenario)
@@ -120,7 +119,7 @@ def _token(scenario: ScenarioCluster, access: AccessSettings | None) -> str:
 
 async def _serve(
     client: Client,
-    status: ServedReplica,
+    status: ReplicaStatus,
     addresses: tuple[ListenAddress, ...],
     stack: AsyncExitStack,
     access: AccessSettings | None,
@@ -152,7 +151,7 @@ async def run_scenario_operator(client: Client, scenario: ScenarioCluster, statu
 
 
 async def run_hub_and_operators(
-    client: Client, scenario: ScenarioCluster, hub_status: HubStatus, operators: Mapping[ClusterKey, OperatorStatus]
+    client: Client, scenario: ScenarioCluster, hub_status: ReplicaStatus, operators: Mapping[ClusterKey, OperatorStatus]
 ) -> None:
     """Run the hub of a scenario and the operators of its workload clusters; until cancelled."""
     settings = HubReplicaSettings(

@@ -26,7 +26,7 @@ def parse_variables(_ctx: click.Context, _: click.Parameter, assignments: Sequen
 
 def read_input(file: str) -> bytes:
     """Return the content of a file, or of standard input for `-`; raise `ConfigErrors`."""
-    from haulout.controllers.profiles.config.loader import read_file
+    from haulout.runtime.config_watcher import read_file
 
     return sys.stdin.buffer.read() if file == "-" else read_file(Path(file), file)
 

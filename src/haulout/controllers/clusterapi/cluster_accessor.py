@@ -33,16 +33,31 @@ from haulout.api.clusterapi import (
 from haulout.api.objects import Node, NodeSpec, ObjectMeta, Secret, WatchEvent
 from haulout.api.resources import NODES, SECRETS
 from haulout.controllers.clusterapi.cluster_health import ClusterHealth, HealthReportingTransport
-from haulout.controllers.clusterapi.observation import DELETION_REQUEST, MAINTENANCE_REQUEST
+from haulout.controllers.clusterapi.observation import (
+    DELETION_REQUEST,
+    EVENT_ACTION,
+    MAINTENANCE_REQUEST,
+    PendingEvent,
+)
 from haulout.controllers.clusterapi.status import ConnectionState
 from haulout.core.backoff import Backoff
 from haulout.core.clock import Clock
-from haulout.errors import ConfigError, KubeconfigError, KubeError, LimitExceeded, MalformedResponse, NotFound
+from haulout.core.retry import Retry
+from haulout.errors import (
+    ConfigError,
+    KubeconfigError,
+    KubeError,
+    LimitExceeded,
+    MalformedResponse,
+    NotFound,
+    ObservationStale,
+)
 from haulout.kube.client import Client
 from haulout.kube.informer import Informer
 from haulout.kube.limits import WORKLOAD_CLUSTER, CacheQuota, WorkloadClusterMemory
 from haulout.kube.mutation_cache import MutationCache
-from haulout.kube.recorder import EventRecorder
+from haulout.kube.patches import Patch
+from haulout.kube.recorder import EventRecorder, object_reference
 from haulout.kube.reflector import ListWatch
 from haulout.kube.transports import config
 from haulout.kube.transports.http import HttpTransport
@@ -93,11 +108,52 @@ class ClusterAccessor:
         self._instance, self._reporter = instance, reporter
         self._on_change = on_change
         self._on_node_change = on_node_change
-        self._failures = 0  # consecutive failures to connect
+        self._retry = Retry(client.clock, client.random, _BACKOFF)  # of connecting
 
     @property
     def is_connected(self) -> bool:
         return self.client is not None and self.health.connection_state is ConnectionState.CONNECTED
+
+    # Nodes
+
+    async def patch_node(self, node: Node, patch: Patch) -> None:
+        """Patch a node; raise `ObservationStale` if the connection was lost since it was observed."""
+        client, nodes = self._connection()
+        nodes.record_write(strip_node(await client.patch(NODES, node.name, patch)))
+
+    async def read_node(self, name: str) -> Node | None:
+        """Return a node as it is now in the API server; raise `ObservationStale` if the connection was lost."""
+        client, nodes = self._connection()
+        try:
+            return nodes.record_write(strip_node(await client.get(NODES, name)))
+        except NotFound:
+            if (cached := nodes.get(name)) is not None:
+                nodes.record_delete(cached)
+            return None
+
+    async def refresh_node(self, name: str) -> bool:
+        """Read a node from the API server, for the next observation; return False if the connection was lost."""
+        with suppress(ObservationStale):
+            await self.read_node(name)
+            return True
+        return False
+
+    def record_event(self, node: Node, event: PendingEvent) -> None:
+        if self.events is not None:
+            self.events.event(
+                object_reference(NODES, node),
+                type="Warning" if event.is_warning else "Normal",
+                reason=event.reason,
+                note=event.note,
+                action=EVENT_ACTION,
+            )
+
+    def _connection(self) -> tuple[Client, MutationCache[Node]]:
+        if self.client is None or self.nodes is None:
+            raise ObservationStale(f"the connection to cluster {self.key} was lost")
+        return self.client, self.nodes
+
+    # The connection
 
     async def run(self) -> NoReturn:
         secret: Secret | None = None
@@ -125,8 +181,7 @@ class ClusterAccessor:
             return await self._wait_for_new_secret(secret)
         except KubeError as error:
             self.health.mark_failed(str(error))
-            self._failures += 1
-            await self._clock.sleep(_BACKOFF.delay(self._failures, self._management.random))
+            await self._retry.wait(error)
             return None
         finally:
             self.client = self.events = None
@@ -158,7 +213,7 @@ class ClusterAccessor:
         # Not before the sync: a node that is not listed yet would look as if it did not exist, and its Machine's
         # deletion would be released.
         self.client, self.events, self.nodes = client, events, MutationCache(cache)
-        self._failures = 0
+        self._retry.reset()
         self.health.mark_connected()
         cache.subscribe(self._on_node_change)
         self._on_change()
@@ -177,17 +232,18 @@ class ClusterAccessor:
 
     async def _wait_for_new_secret(self, previous: Secret | None) -> Secret:
         """Return the Secret once its data differs from the previous one."""
-        failures = 0
+        retry = Retry(self._clock, self._management.random, _BACKOFF)
+        wait = timedelta()  # after a failure
         while True:
-            if failures:
-                await self._wait_for_change(previous, failures)
+            if wait:
+                await self._wait_for_change(previous, wait)
             elif previous is not None:
                 await self._wait_for_failure()
             self.health.check_needed.clear()
             try:
                 current = await self._management.get(SECRETS, self.key.kubeconfig_secret, namespace=self.key.namespace)
             except KubeError as error:
-                failures += 1
+                wait = retry.delay(error)
                 if previous is None:
                     self._report_missing_secret(error)
                 continue
@@ -195,7 +251,11 @@ class ClusterAccessor:
                 if previous is not None:
                     log.info("cluster %s: its kubeconfig has changed, reconnecting", self.key)
                 return current
-            failures = 0 if self.health.failing_since is None else failures + 1
+            if self.health.failing_since is None:
+                wait = timedelta()
+                retry.reset()
+            else:
+                wait = retry.delay(KubeError(self.health.problem))
 
     def _report_missing_secret(self, error: KubeError) -> None:
         is_missing = isinstance(error, NotFound)
@@ -209,13 +269,13 @@ class ClusterAccessor:
             async with asyncio.timeout(_SECRET_RECHECK_INTERVAL.total_seconds()):
                 await self.health.check_needed.wait()
 
-    async def _wait_for_change(self, previous: Secret | None, failures: int) -> None:
-        """Watch the Secret until it changes, at most for one backoff: the controller may lack permission to watch it.
+    async def _wait_for_change(self, previous: Secret | None, timeout: timedelta) -> None:
+        """Watch the Secret until it changes, at most for `timeout`: the controller may lack permission to watch it.
 
         Only Secrets that cannot be used are watched: there may be hundreds of clusters.
         """
         with suppress(TimeoutError):
-            async with asyncio.timeout(_BACKOFF.delay(failures, self._management.random).total_seconds()):
+            async with asyncio.timeout(timeout.total_seconds()):
                 try:
                     if await self._watch_for_change(previous):
                         return

@@ -8,28 +8,30 @@ is in the API servers: the hook on a Machine says that its node may have a reque
 import asyncio
 import logging
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from haulout.api import clusterapi
 from haulout.api.clusterapi import PRE_DRAIN_HOOK, VERSIONS, Cluster, ClusterKey, Machine
 from haulout.api.objects import Node
 from haulout.controllers.clusterapi.cluster_accessor import ClientFactory
 from haulout.controllers.clusterapi.cluster_budget import ClusterBudget, UnlimitedClusterBudget
+from haulout.controllers.clusterapi.management import DrainRulesLookup, ManagementContext
 from haulout.controllers.clusterapi.metrics import ClusterApiMetrics
 from haulout.controllers.clusterapi.settings import ClusterApiSettings
 from haulout.controllers.clusterapi.status import WorkloadClusterStatus
-from haulout.controllers.clusterapi.workload_cluster import DrainRulesLookup, ManagementContext, WorkloadCluster
+from haulout.controllers.clusterapi.workload_cluster import WorkloadCluster
 from haulout.core.backoff import Backoff
 from haulout.errors import Forbidden, KubeError
 from haulout.kube.client import Client
-from haulout.kube.discovery import serves
+from haulout.kube.discovery import wait_until_served
 from haulout.kube.informer import Informer, as_is
 from haulout.kube.mutation_cache import MutationCache
 from haulout.kube.recorder import EventRecorder
 from haulout.kube.reflector import ListWatch
 from haulout.kube.workqueue import WorkQueue
+from haulout.runtime.journal import Journal
 
 log = logging.getLogger(__name__)
 
@@ -38,8 +40,6 @@ _BY_CLUSTER, _BY_NODE = "cluster", "node"
 _DISCOVERY_BACKOFF = Backoff(
     first=timedelta(seconds=5), limit=timedelta(minutes=1)
 )  # while Cluster API is not installed
-_RESTART_BACKOFF = Backoff(first=timedelta(seconds=2), limit=timedelta(minutes=5))
-_RESTART_BACKOFF_RESET = timedelta(minutes=10)  # a run of this length resets the backoff
 _CLUSTERS_SYNC_TIMEOUT = timedelta(seconds=10)
 _DISCOVERY_INTERVAL = timedelta(minutes=1)
 
@@ -60,18 +60,17 @@ class ClusterApiController:
         settings: ClusterApiSettings | None = None,
         cluster_budget: ClusterBudget | None = None,
         metrics: ClusterApiMetrics | None = None,
-        drain_rules: DrainRulesLookup = lambda *_: None,
         instance: str = "",
     ) -> None:
         self.settings = settings or ClusterApiSettings()
         self.machines: Informer[Machine] | None = None  # None until Cluster API is found
         self.metrics = metrics or ClusterApiMetrics()
+        self.drain_rules: DrainRulesLookup = lambda *_: None
         self._client = client
         self._clock = client.clock
         self._connect = connect
-        self._events = events
+        self._journal = Journal("ClusterApi", events, metrics=client.metrics)
         self._cluster_budget = cluster_budget or UnlimitedClusterBudget()
-        self._drain_rules = drain_rules
         self._instance = instance or socket.gethostname()
         self._clusters: Informer[Cluster] | None = None
         self._management: ManagementContext | None = None
@@ -94,6 +93,15 @@ class ClusterApiController:
             workload.status([] if machines is None else list(machines.by_index(_BY_CLUSTER, str(key))))
             for key, workload in sorted(self._workloads.items())
         )
+
+    def now(self) -> datetime:
+        return self._clock.now()
+
+    def problems(self) -> Iterator[str]:
+        """Yield the failures of workload clusters that were restarted."""
+        for _, workload in sorted(self._workloads.items()):
+            if workload.supervisor.problem:
+                yield workload.supervisor.problem
 
     def subscribe(self, callback: Callable[[], None]) -> Callable[[], None]:
         """Call `callback` whenever a status may have changed; return a function that unsubscribes."""
@@ -122,9 +130,14 @@ class ClusterApiController:
 
     async def run(self) -> None:
         """Run until cancelled; raise `ClusterApiNotServed` if Cluster API disappears or changes its version."""
-        version = await self._wait_for_version()
+        machine_resource = await wait_until_served(
+            self._client,
+            *map(clusterapi.machine_resource, VERSIONS),
+            product="Cluster API",
+            backoff=_DISCOVERY_BACKOFF,
+        )
+        version = machine_resource.version
         log.info("Cluster API is served in version %s", version)
-        machine_resource = clusterapi.machine_resource(version)
         machines = self.machines = Informer(
             self._client,
             ListWatch(machine_resource),
@@ -146,11 +159,11 @@ class ClusterApiController:
             connect=self._connect,
             cluster_budget=self._cluster_budget,
             settings=self.settings,
-            events=self._events,
+            journal=self._journal,
             metrics=self.metrics,
             instance=self._instance,
             reporter=EVENT_REPORTER,
-            drain_rules=self._drain_rules,
+            drain_rules=self._drain_rules_for,
             on_status_change=self._on_status_change,
             on_idle=self._idle_clusters.add,
         )
@@ -196,22 +209,6 @@ class ClusterApiController:
                     log.debug("Clusters cannot be listed yet: %s", error)
                 await clusters.wait_synced()
 
-    async def _wait_for_version(self) -> str:
-        """Wait until Cluster API is served, and return its version."""
-        failures = 0
-        while True:
-            try:
-                for version in VERSIONS:
-                    if await serves(self._client, clusterapi.machine_resource(version)):
-                        return version
-                problem = "Cluster API is not installed in this cluster: there are no machines.cluster.x-k8s.io"
-            except KubeError as error:
-                problem = f"cannot check whether Cluster API is installed: {error}"
-            if not failures:
-                log.warning("%s; retrying", problem)
-            failures += 1
-            await self._clock.sleep(_DISCOVERY_BACKOFF.delay(failures, self._client.random))
-
     async def _check_still_served(self, machines: Informer[Machine]) -> None:
         while not machines.health().is_missing:
             await self._clock.sleep(_DISCOVERY_INTERVAL)
@@ -249,6 +246,9 @@ class ClusterApiController:
         if workload is not None:
             workload.enqueue_all()
 
+    def _drain_rules_for(self, machine: Machine, cluster: Cluster | None) -> str | None:
+        return self.drain_rules(machine, cluster)  # it is set after this controller starts, and after a restart again
+
     def _on_status_change(self, key: ClusterKey) -> None:
         self._stop_if_unused(key)
         for callback in tuple(self._subscribers):
@@ -258,7 +258,8 @@ class ClusterApiController:
         if self._group is None or self._management is None:
             return None
         workload = self._workloads[key] = WorkloadCluster(key, self._management)
-        self._tasks[key] = self._group.create_task(self._run_with_restarts(workload), name=f"cluster {key}")
+        running = workload.supervisor.run(workload.run, client=self._client)
+        self._tasks[key] = self._group.create_task(running, name=f"cluster {key}")
         return workload
 
     def _stop_if_unused(self, key: ClusterKey) -> None:
@@ -273,23 +274,10 @@ class ClusterApiController:
         self._idle_clusters.add(key)
         log.info("cluster %s has no enabled Machine left: closing its connection", key)
 
-    async def _run_with_restarts(self, workload: WorkloadCluster) -> None:
-        failures = 0
-        while True:
-            started_at = self._clock.monotonic()
-            try:
-                await workload.run()
-            # The boundary of a cluster: data of one workload cluster must not stop the others.
-            except Exception:
-                log.exception("cluster %s: unexpected error, restarting; other clusters are not affected", workload.key)
-            ran_for = timedelta(seconds=self._clock.monotonic() - started_at)
-            failures = 1 if ran_for > _RESTART_BACKOFF_RESET else failures + 1
-            await self._clock.sleep(_RESTART_BACKOFF.delay(failures, self._client.random))
-
     async def _release_slot(self, key: ClusterKey) -> None:
         """Release the slot of an idle cluster in the budget across clusters, and reconcile those that wait for one."""
         workload = self._workloads.get(key)
-        if workload is not None and workload.is_active:
+        if workload is not None and workload.slot.is_active:
             return
         await self._cluster_budget.release(key)
         for other in self._workloads.values():

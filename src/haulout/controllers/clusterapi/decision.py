@@ -57,7 +57,9 @@ _RELEASED: DesiredValues = {PRE_DRAIN_HOOK: None, APPROVED_REQUEST: None}
 
 
 def decide(observation: Observation) -> Decision:
-    """Return what to write to a Machine and its node."""
+    """Return what to write to a Machine and its node: to the node first, and then decide again."""
+    if observation.is_gone:
+        return _gone(observation)
     if observation.is_cluster_paused or observation.machine.is_paused or observation.machine.is_moved:
         return _paused(observation)
     if not observation.machine.is_enabled:
@@ -123,8 +125,8 @@ def _paused_requests(observation: Observation) -> Iterator[MachineRequestStatus]
         yield request_status(observation, RequestType.MAINTENANCE, reason, since=None)
 
 
-def withdraw_requests(node: Node, *, is_gone: Callable[[NodeRequest | None], bool], is_claimed: bool) -> MetadataChange:
-    """Return the change that removes requests from a node whose Machine was deleted.
+def decide_withdrawal(node: Node, *, is_gone: Callable[[NodeRequest | None], bool], is_claimed: bool) -> Decision:
+    """Return the decision that removes requests from a node whose Machine was deleted.
 
     `is_gone` returns whether the Machine of a request was deleted; None stands for a request that names no Machine.
     `is_claimed`: another Machine has this node now, as after a move.
@@ -134,7 +136,21 @@ def withdraw_requests(node: Node, *, is_gone: Callable[[NodeRequest | None], boo
     for label, annotation in _REQUESTS.items():
         if is_gone(read_request(node, annotation)):
             labels[label] = annotations[annotation] = None
-    return metadata_change(node, labels=labels, annotations=annotations, checks_resource_version=True)
+    change = metadata_change(node, labels=labels, annotations=annotations, checks_resource_version=True)
+    event = PendingEvent(reason=HubEventReason.REQUEST_WITHDRAWN, note=messages.machine_gone(node), on_node=True)
+    return Decision(node=change, events=(event,) if change else ())
+
+
+def _gone(observation: Observation) -> Decision:
+    """Withdraw the requests of a deleted Machine from its node, before the Machine is forgotten."""
+    node, machine, is_claimed = observation.node, observation.machine, observation.is_node_claimed
+    if node is None:  # without a Cluster there will never be a connection
+        return Decision(is_settled=observation.is_node_known or not machine.node or not observation.has_cluster)
+
+    def is_gone(request: NodeRequest | None) -> bool:
+        return not is_claimed if request is None else request.machine == machine.uid
+
+    return decide_withdrawal(node, is_gone=is_gone, is_claimed=is_claimed)
 
 
 def requests_on(node: Node) -> tuple[NodeRequest, ...]:

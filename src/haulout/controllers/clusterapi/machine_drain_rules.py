@@ -1,7 +1,7 @@
 """MachineDrainRules: watch those of a management cluster, and provide the annotation of each Machine's node.
 
     drain_rules = MachineDrainRuleInformer(client, events=events, on_change=controller.enqueue_all)
-    ClusterApiController(…, drain_rules=drain_rules.annotation_for)
+    controller.drain_rules = drain_rules.annotation_for
     await drain_rules.run((await controller.wait_for_machines()).resource.version)
 
 If the cluster does not serve MachineDrainRules, since its Cluster API is too old, no rules apply. While the rules are
@@ -22,7 +22,6 @@ pods that it selects wait. If the rules are too large for an annotation, all pod
 """
 
 import asyncio
-import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
@@ -33,19 +32,16 @@ from haulout.api import clusterapi
 from haulout.api.clusterapi import GROUP, Cluster, Machine, MachineDrainRule, MachineDrainRuleMachineSelector
 from haulout.api.objects import RawObject
 from haulout.api.reasons import HubEventReason
-from haulout.api.resources import Resource
 from haulout.core.backoff import Backoff
-from haulout.errors import KubeError
 from haulout.kube import selectors
 from haulout.kube.client import Client
-from haulout.kube.discovery import serves
+from haulout.kube.discovery import wait_until_served
 from haulout.kube.informer import Informer, as_is
 from haulout.kube.rbac import Permission
 from haulout.kube.recorder import EventRecorder, object_reference
 from haulout.kube.reflector import ListWatch
 from haulout.kube.selectors import SelectorError
-
-log = logging.getLogger(__name__)
+from haulout.runtime.journal import Journal, Transition
 
 _BY_NAMESPACE = "namespace"
 _DISCOVERY_BACKOFF = Backoff(
@@ -66,17 +62,22 @@ class MachineDrainRuleInformer:
     def __init__(self, client: Client, *, events: EventRecorder, on_change: Callable[[], object]) -> None:
         self._client = client
         self._clock = client.clock
-        self._events = events
+        self._journal = Journal("MachineDrainRules", events, metrics=client.metrics)
         self._on_change = on_change
         self._rules: Informer[MachineDrainRule] | None = None  # None until the informer has synced
         self._is_unsupported = False  # the cluster does not serve the resource
         self._has_changed = asyncio.Event()
-        self._reported: dict[str, str] = {}  # by Machine: the problem that was reported last
 
     async def run(self, version: str) -> None:
         """Watch the rules until cancelled, in the API version of the Machines."""
         resource = clusterapi.machine_drain_rule_resource(version)
-        await self._wait_until_served(resource)
+        await wait_until_served(
+            self._client,
+            resource,
+            product="the MachineDrainRule API",
+            backoff=_DISCOVERY_BACKOFF,
+            on_absent=self._on_absent,
+        )
         rules: Informer[MachineDrainRule] = Informer(
             self._client, ListWatch(resource), transform=as_is, indexes={_BY_NAMESPACE: lambda rule: [rule.namespace]}
         )
@@ -104,31 +105,26 @@ class MachineDrainRuleInformer:
         self._report_problem(machine, selected.problem, self._rules.resource.version)
         return selected.text or ""
 
-    async def _wait_until_served(self, resource: Resource[MachineDrainRule]) -> None:
-        failures = 0
-        while True:
-            try:
-                if await serves(self._client, resource):
-                    return
-                if not self._is_unsupported:
-                    self._is_unsupported = True
-                    self._on_change()
-            except KubeError as error:
-                log.warning("cannot check whether MachineDrainRules are served: %s; retrying", error)
-            failures += 1
-            await self._clock.sleep(_DISCOVERY_BACKOFF.delay(failures, self._client.random))
+    def _on_absent(self) -> None:
+        if not self._is_unsupported:
+            self._is_unsupported = True
+            self._on_change()
 
     def _report_problem(self, machine: Machine, problem: str, version: str) -> None:
         """Record one event that says why pods of a Machine will wait."""
+        topic = (machine.key, "drain rules")
         if not problem:
-            self._reported.pop(machine.key, None)
-        elif self._reported.get(machine.key) != problem:
-            self._reported[machine.key] = problem
-            note = f"a drain of its node cannot evict all pods: {problem}"
-            regarding = object_reference(clusterapi.machine_resource(version), machine)
-            self._events.event(
-                regarding, reason=HubEventReason.DRAIN_RULE_UNREADABLE, note=note, action="Drain", type="Warning"
-            )
+            self._journal.clear(topic)
+            return
+        transition = Transition(
+            regarding=(object_reference(clusterapi.machine_resource(version), machine),),
+            subject=f"Machine {machine.key}",
+            reason=HubEventReason.DRAIN_RULE_UNREADABLE,
+            message=f"a drain of its node cannot evict all pods: {problem}",
+            action="Drain",
+            is_warning=True,
+        )
+        self._journal.record_once(topic, transition)
 
 
 @dataclass(frozen=True, slots=True)

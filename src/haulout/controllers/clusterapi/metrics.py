@@ -119,8 +119,9 @@ class ClusterApiMetrics:
             waiting.set(limit, to=len(usage.waiting))
         return used, maximum, waiting
 
-    def host_metrics(self, counts: HostPowerCounts) -> MetricVec:
-        hosts = MetricVec(HOSTS)
-        hosts.set("off", to=counts.off)
-        hosts.set("waiting", to=counts.waiting)
-        return hosts
+
+def host_metrics(counts: HostPowerCounts) -> MetricVec:
+    hosts = MetricVec(HOSTS)
+    hosts.set("off", to=counts.off)
+    hosts.set("waiting", to=counts.waiting)
+    return hosts

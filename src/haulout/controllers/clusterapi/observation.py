@@ -27,6 +27,7 @@ DELETION_REQUEST = annotations.MACHINE_DELETION_REQUEST  # annotation of a Node
 MAINTENANCE_REQUEST = annotations.MACHINE_MAINTENANCE_REQUEST  # annotation of a Node
 APPROVED_REQUEST = annotations.MACHINE_MAINTENANCE_APPROVED  # annotation of a Machine: the approved request
 DELETION_RELEASED = annotations.MACHINE_DELETION_RELEASED  # annotation of a Machine: why its deletion is not held
+EVENT_ACTION = "Propagate"
 
 
 class ReleaseReason(StrEnum):
@@ -54,8 +55,11 @@ class Observation:
     settings: ClusterApiSettings = field(default_factory=ClusterApiSettings)
     node: Node | None = None
     is_node_known: bool = True  # the cluster is connected: `node` None then means that the node does not exist
+    is_gone: bool = False  # the Machine was deleted, or replaced by another of its name
+    is_node_claimed: bool = False  # a Machine in the cache has this node
     unreachable_since: datetime | None = None  # or unreadable
     is_unreadable: bool = False
+    has_cluster: bool = True  # its Cluster is known
     is_cluster_being_deleted: bool = False
     is_cluster_paused: bool = False
     budget_refusal: str = ""  # why maintenance of the cluster may not begin
@@ -121,7 +125,7 @@ class PendingEvent:
     reason: str  # CamelCase
     note: str
     is_warning: bool = False
-    on_node: bool = False  # record it on the node, too
+    on_node: bool = False  # record it on the node, too; an event about a write to the node always is
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,6 +157,10 @@ class Decision:
     events: tuple[PendingEvent, ...] = ()  # about what is written
     status_events: tuple[PendingEvent, ...] = ()  # about the status, recorded once
     requeue_at: datetime | None = None
+
+    @property
+    def is_waiting_for_budget(self) -> bool:
+        return any(event.reason == HubEventReason.CLUSTER_BUDGET_EXHAUSTED for event in self.status_events)
 
 
 class NodeRequest(Base, frozen=True):

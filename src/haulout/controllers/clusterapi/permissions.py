@@ -26,6 +26,7 @@ def permissions(*, namespace: str, with_metal3: bool = False) -> tuple[Permissio
         *(metal3.permissions() if with_metal3 else ()),
         Permission(("get", "watch"), "", "secrets", None, "read the kubeconfigs of workload clusters"),
         Permission(("create", "patch"), "events.k8s.io", "events", None, _EVENTS_PURPOSE),
+        Permission(("get",), "", "namespaces", None, "record Events about the hub", names=(namespace,)),
         *cluster_budget.permissions(namespace),
         *leases.permissions(namespace=namespace, why="lead", names=(EXTENSION_LEASE,), watched=True),
     )

@@ -3,7 +3,7 @@
 Only the leader loads the vSphere SDK.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -14,7 +14,7 @@ from haulout.controllers.esx.labels import CORDON_OWNER, HOST, STATE, HostState,
 from haulout.core.clock import Clock
 from haulout.core.metrics import Metric, MetricKind, MetricVec
 from haulout.core.text import format_count
-from haulout.errors import ConfigErrors
+from haulout.errors import ConfigError
 from haulout.kube.client import Client
 from haulout.kube.rbac import Permission
 from haulout.runtime.component import Component, CordonOwner, Leader, SettingsFile
@@ -83,13 +83,13 @@ class Esx(Component):
         read_settings: "Callable[[], EsxSettings]",
         connect: "Callable[[Client], VCenterLogin]",
         *,
-        file_problem: Callable[[], ConfigErrors | None] = lambda: None,
+        file: "EsxFile | None" = None,
     ) -> None:
         super().__init__()
         self.read_settings = read_settings
         self.connect = connect
         self.controller: EsxController | None = None  # while this replica leads
-        self._file_problem = file_problem  # with the current content of the file
+        self._file = file  # None: the settings are those of a simulation
 
     @classmethod
     def from_file(cls, file: "EsxFile") -> Self:
@@ -100,15 +100,14 @@ class Esx(Component):
 
             return vcenter_login(client.clock)
 
-        return cls(file.settings, connect, file_problem=lambda: file.problem)
+        return cls(lambda: file.settings, connect, file=file)
 
     @classmethod
     def load(cls, path: Path, *, environ: Mapping[str, str], clock: Clock) -> Self:
         from haulout.controllers.esx import vsphere_sdk
         from haulout.controllers.esx.settings_file import EsxFile
 
-        del clock
-        file = EsxFile(path, environ)
+        file = EsxFile(path, environ=environ, clock=clock)
         vsphere_sdk.check()
         return cls.from_file(file)
 
@@ -119,11 +118,16 @@ class Esx(Component):
         del settings
         return permissions(namespace=namespace)
 
+    def warnings(self) -> Iterable[ConfigError]:
+        return () if self._file is None else self._file.warnings
+
     async def lead(self, leader: Leader) -> None:
         from haulout.controllers.esx.controller import EsxController
 
         # A recorder of its own: many events of pods must not delay those of nodes.
         pod_events = leader.events(_REPORTER)
+        if self._file is not None:
+            self._file.refresh()
         try:
             async with leader.journal(_REPORTER, self.history_backlog) as journal, running(pod_events):
                 self.controller = EsxController(
@@ -137,13 +141,17 @@ class Esx(Component):
                     about_pods=pod_events,
                     drain_metrics=self.drain_metrics,
                 )
-                await self.controller.run()
+                await self.controller.run(background=(self._watch_file,))
         finally:
             self.controller = None
 
+    async def _watch_file(self) -> None:
+        if self._file is not None and self.controller is not None:
+            await self._file.watch(self.controller.use_settings)
+
     def problems(self) -> Iterator[str]:
         yield from super().problems()
-        if (problem := self._file_problem()) is not None:
+        if self._file is not None and (problem := self._file.problem) is not None:
             yield f"the last valid ESX configuration stays in force: {problem}"
         if self.controller is not None:
             yield from self.controller.problems()

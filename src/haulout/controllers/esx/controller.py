@@ -1,36 +1,36 @@
-"""The ESX controller: run one task per zone, while the zone has nodes on ESX hosts.
+"""The ESX controller: its zones, and the changes that enqueue one.
 
 Zones share nothing but the Kubernetes cluster: each has its own vCenter, session and interval. A change of a restart
 approval, or the end of a drain, triggers a round of the zone at once.
 """
 
-import asyncio
-import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from functools import partial
 
 from haulout.api import hold
 from haulout.api.objects import Node
 from haulout.controllers.esx.labels import APPROVED, CORDON_OWNER, HostState
+from haulout.controllers.esx.node_reconciler import Round
 from haulout.controllers.esx.nodes import EsxNodes, zone_of
 from haulout.controllers.esx.settings import EsxSettings
 from haulout.controllers.esx.vcenter import VCenterLogin
-from haulout.controllers.esx.zone_reconciler import ZoneReconciler
+from haulout.controllers.esx.zone_reconciler import Zone, ZoneDecision, ZoneReconciler
 from haulout.drain import pod_events
 from haulout.drain.metrics import InitiatorDrainMetrics
-from haulout.errors import LeadershipHandover
 from haulout.history.cordon_history import CordonHistory
 from haulout.kube.client import Client
 from haulout.kube.informer import Informer
 from haulout.kube.recorder import EventRecorder
+from haulout.runtime.controller import Controller, Run
 from haulout.runtime.handover import Handover
 from haulout.runtime.journal import Journal
 
-log = logging.getLogger(__name__)
+_MAX_ZONES = 64  # workers: a vCenter that hangs must not delay others
 
 
 class EsxController:
-    """Runs a `ZoneReconciler` per zone. Call `run` at most once; the caller runs the node informer.
+    """Reconciles all zones. Call `run` at most once; the caller runs the node informer.
 
     `read_settings` returns the current settings.
     """
@@ -48,40 +48,52 @@ class EsxController:
         about_pods: EventRecorder | None = None,
         drain_metrics: InitiatorDrainMetrics | None = None,
     ) -> None:
-        self.zones: dict[str, ZoneReconciler] = {}
-        self._client = client
-        self._connect = connect
-        self._read_settings = read_settings
         self._journal = journal
         self._cache = nodes
-        self._handover = handover or Handover()
+        handover = handover or Handover()
         self._node_history = CordonHistory(CORDON_OWNER, journal.history, client.clock)
         self._nodes = EsxNodes(
             client,
             nodes,
             namespace=namespace,
-            on_drained=self._trigger_zone_of,
-            before_drain=self._handover.before_drain,
+            on_drained=self._on_drained,
+            before_drain=handover.before_drain,
             on_eviction=partial(pod_events.record_pod_event, about_pods or journal.events),
             drain_metrics=drain_metrics,
         )
-        self._tasks: dict[str, asyncio.Task[None]] = {}
-        self._zones_changed = asyncio.Event()
+        self._zones = ZoneReconciler(
+            client,
+            connect=connect,
+            nodes=self._nodes,
+            read_settings=read_settings,
+            journal=journal,
+            history=self._node_history,
+        )
+        self._controller: Controller[str, Round, ZoneDecision] = Controller(
+            self._zones, client, name="ESX zone", workers=_MAX_ZONES, handover=handover
+        )
 
-    async def run(self) -> None:
-        """Run until cancelled; raise `LeadershipHandover` when another process must take over."""
-        async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(self._nodes.run())]
-            await self._cache.wait_synced()
-            end = self._cache.subscribe(self._on_node_change)
-            tasks.append(group.create_task(self._run_zones(group)))
-            try:
-                await self._handover.wait()
-            finally:
-                end()
-                for task in (*tasks, *self._tasks.values()):
-                    task.cancel()
-        raise self._handover.reason()
+    @property
+    def zones(self) -> Mapping[str, Zone]:
+        """The zones with nodes, by their letter."""
+        return self._zones.zones
+
+    async def run(self, *, background: Sequence[Run] = ()) -> None:
+        """Run until cancelled, with `background`; raise `LeadershipHandover` when another process must take over."""
+        try:
+            await self._controller.run(background=(self._nodes.run, *background), start=self._start)
+        finally:
+            await self._zones.close()
+
+    def use_settings(self, settings: EsxSettings) -> None:
+        """Start a round of each zone: `read_settings` returns changed settings."""
+        del settings
+        for node in self._nodes.all():
+            self._trigger_zone_of(node)
+
+    async def _start(self, subscriptions: ExitStack) -> None:
+        await self._cache.wait_synced()
+        subscriptions.callback(self._cache.subscribe(self._on_node_change))
 
     def host_counts(self) -> tuple[int, int]:
         """Return how many hosts have nodes, and how many of them are not healthy."""
@@ -94,53 +106,27 @@ class EsxController:
             yield from zone.describe_problems()
         yield from self._journal.history.problems()
 
-    async def _run_zones(self, group: asyncio.TaskGroup) -> None:
-        while True:
-            self._sync_zones(group)
-            await self._zones_changed.wait()
-            self._zones_changed.clear()
-
-    def _sync_zones(self, group: asyncio.TaskGroup) -> None:
-        """Start a task for each zone that has nodes, and stop all others."""
-        wanted = self._nodes.zones()
-        for letter in self.zones.keys() - wanted:
-            del self.zones[letter]
-            self._tasks.pop(letter).cancel()
-        for letter in sorted(wanted - self.zones.keys()):
-            zone = ZoneReconciler(
-                letter,
-                self._client,
-                connect=self._connect,
-                nodes=self._nodes,
-                read_settings=self._read_settings,
-                journal=self._journal,
-                history=self._node_history,
-            )
-            self.zones[letter] = zone
-            self._tasks[letter] = group.create_task(self._run_zone(zone), name=f"ESX zone {letter}")
-
-    async def _run_zone(self, zone: ZoneReconciler) -> None:
-        try:
-            await zone.run()
-        except* LeadershipHandover:
-            log.debug("zone %s ends: %s", zone.letter, self._handover.reason())  # `run` ends, too
-
     def _on_node_change(self, old: Node | None, new: Node | None) -> None:
         if old is not None and new is None:
             self._node_history.forget(old.name)
             self._journal.forget(old.name)
-        zones = {zone_of(node) for node in (old, new) if node is not None} - {""}
-        if not zones <= self.zones.keys() or (new is None or (old is not None and zone_of(old) != zone_of(new))):
-            self._zones_changed.set()
         if old is None or new is None or _relevant_state(old) != _relevant_state(new):
-            for letter in zones & self.zones.keys():
-                self.zones[letter].trigger()
+            self._nodes.on_change()
+            for node in (old, new):
+                if node is not None:
+                    self._trigger_zone_of(node)
 
-    def _trigger_zone_of(self, name: str) -> None:
-        node = self._cache.get(name)
-        zone = None if node is None else self.zones.get(zone_of(node))
-        if zone is not None:
-            zone.trigger()
+    def _on_drained(self, name: str) -> None:
+        if (node := self._cache.get(name)) is not None:
+            self._trigger_zone_of(node)
+
+    def _trigger_zone_of(self, node: Node) -> None:
+        if not (letter := zone_of(node)):
+            return
+        if (zone := self._zones.zones.get(letter)) is not None:
+            self._controller.queue.add_at(letter, self._zones.earliest_round(zone))
+        else:
+            self._controller.queue.add(letter)
 
 
 def _relevant_state(node: Node) -> object:

@@ -29,9 +29,11 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True, kw_only=True)
 class Round:
-    """What a round of a zone knows."""
+    """What a round of a zone knows: the answer of its vCenter, and what goes wrong with it."""
 
+    zone: str
     settings: EsxSettings
+    next_at: datetime  # start of the next round, unless one is needed earlier
     hosts: dict[str, Host] = field(default_factory=dict)  # by node, without hosts that have a problem
     machines: dict[str, VirtualMachine] = field(default_factory=dict)  # by node, as far as they may need a power action
     problems: dict[str, str] = field(default_factory=dict)  # by host or node
@@ -41,9 +43,16 @@ class EsxNodeReconciler(Reconciler[str, Observation, Decision]):
     """Reconciles the nodes in `round.hosts`; the zone replaces `round`."""
 
     def __init__(
-        self, *, nodes: EsxNodes, session: VCenterSession, journal: Journal, history: CordonHistory, clock: Clock
+        self,
+        current: Round,
+        *,
+        nodes: EsxNodes,
+        session: VCenterSession,
+        journal: Journal,
+        history: CordonHistory,
+        clock: Clock,
     ) -> None:
-        self.round: Round | None = None
+        self.round = current
         self.shutdown_requested: set[str] = set()  # morefs of machines whose guest this process asked to shut down
         self._nodes = nodes
         self._session = session
@@ -53,15 +62,15 @@ class EsxNodeReconciler(Reconciler[str, Observation, Decision]):
 
     async def observe(self, key: str) -> Observation | None:
         await self._nodes.cordon_copies.load(self._nodes.all)
-        node, host = self._nodes.get(key), self._current.hosts.get(key)
+        node, host = self._nodes.get(key), self.round.hosts.get(key)
         if node is None or host is None:
             return None
-        machine, now = self._current.machines.get(key), self._clock.now()
+        machine, now = self.round.machines.get(key), self._clock.now()
         drain_blocker, drain_blocked_at = self._nodes.drain_blocker(node, now=now)
         return Observation(
             node=node,
             host=host,
-            state=host_state(host, self._current.settings.alarms),
+            state=host_state(host, self.round.settings.alarms),
             is_drained=self._nodes.is_drained(node),
             drain_blocker=drain_blocker,
             drain_blocked_at=drain_blocked_at,
@@ -72,7 +81,7 @@ class EsxNodeReconciler(Reconciler[str, Observation, Decision]):
         )
 
     def decide(self, observation: Observation) -> Decision:
-        return decision.decide(observation, self._current.settings)
+        return decision.decide(observation, self.round.settings)
 
     async def act(self, observation: Observation, decision: Decision) -> bool:
         node = observation.node
@@ -85,14 +94,14 @@ class EsxNodeReconciler(Reconciler[str, Observation, Decision]):
         if decision.power_action is None or observation.machine is None:
             return False
         machine = await self._execute_power_action(observation, observation.machine, decision)
-        self._current.machines[node.name] = machine
+        self.round.machines[node.name] = machine
         return True
 
     async def report(self, observation: Observation, decision: Decision) -> datetime | None:
         node = observation.node
         await self._nodes.cordon_copies.sync(node)
         if decision.is_warning:
-            self._current.problems[node.name] = f"node {node.name}: {decision.message}"
+            self.round.problems[node.name] = f"node {node.name}: {decision.message}"
             self._journal.record_once((node.name, events.WARNING), events.transition(node, decision))
         else:
             self._journal.clear((node.name, events.WARNING))
@@ -107,15 +116,10 @@ class EsxNodeReconciler(Reconciler[str, Observation, Decision]):
     ) -> None:
         del observation, decision
         if isinstance(error, HauloutError):
-            self._current.problems[key] = f"node {key}: {error}"
+            self.round.problems[key] = f"node {key}: {error}"
         else:
-            self._current.problems[key] = f"node {key}: {error!r}; see the log for details"
+            self.round.problems[key] = f"node {key}: {error!r}; see the log for details"
             log.error("node %s: unexpected error in the ESX controller", key, exc_info=error)
-
-    @property
-    def _current(self) -> Round:
-        assert self.round is not None, "a round sets it before it reconciles nodes"  # noqa: S101
-        return self.round
 
     async def _change(self, observation: Observation, node_decision: Decision) -> None:
         node = observation.node

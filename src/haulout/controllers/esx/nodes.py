@@ -64,10 +64,20 @@ class EsxNodes:
         self._eviction_callback = on_eviction
         self._write_slots = asyncio.Semaphore(_MAX_CONCURRENT_WRITES)
         self._uids: dict[str, str] = {}  # by name: uid of the node that a drain is for
+        self._changed = asyncio.Event()
 
     async def run(self) -> None:
         """Run drains until cancelled."""
-        await self._drains.run()
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._drains.run())
+            while True:
+                await self._changed.wait()
+                self._changed.clear()
+                await self.stop_unwanted_drains()
+
+    def on_change(self) -> None:
+        """Stop drains that are unwanted after a change of a node, whatever the vCenters do meanwhile."""
+        self._changed.set()
 
     def all(self) -> Iterable[Node]:
         return self._mutation_cache.informer.all()

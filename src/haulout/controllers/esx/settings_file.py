@@ -1,12 +1,9 @@
 """Parse `esx.yaml`, the file of the SAP maintenance-controller, by the rules of its `maintenance.yaml`.
 
-    file = EsxFile(Path("config/esx.yaml"), os.environ)  # raises ConfigErrors
-    file.settings()  # of the current file; of its last valid content if it is invalid
-
-The file is read before each round. An invalid edit is logged once, and the last valid content stays in force.
+file = EsxFile(Path("config/esx.yaml"), environ=os.environ, clock=clock)  # raises ConfigErrors
+file.settings
 """
 
-import logging
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
@@ -15,11 +12,9 @@ from urllib.parse import urlsplit
 
 from haulout.controllers.esx.settings import EsxSettings, VCenterCredentials, VCenters
 from haulout.controllers.profiles.config import reader
-from haulout.controllers.profiles.config.loader import read_file
 from haulout.controllers.profiles.config.options import option, secret_option
-from haulout.errors import ConfigErrors
-
-log = logging.getLogger(__name__)
+from haulout.core.clock import Clock
+from haulout.runtime.config_watcher import ConfigFile, LoadedConfig
 
 _MIN_JITTER = 0.001
 _DEFAULT_DELETION_TIMEOUT = timedelta(minutes=10)  # with force, if the file sets none; as in the trigger `eviction`
@@ -155,46 +150,14 @@ class EsxDocument:
         )
 
 
-def read(data: bytes | str, *, file: str, environ: Mapping[str, str]) -> EsxSettings:
-    """Parse a file; raise `ConfigErrors`. Log warnings."""
-    shape, warnings = reader.read(EsxDocument, data, file=file, environ=environ)
-    for warning in warnings:
-        log.warning("%s", warning)
-    return shape.settings()
+def read(data: bytes | str, *, file: str, environ: Mapping[str, str]) -> LoadedConfig[EsxSettings]:
+    """Parse a file; raise `ConfigErrors`."""
+    document, warnings = reader.read(EsxDocument, data, file=file, environ=environ)
+    return LoadedConfig(document.settings(), warnings)
 
 
-class EsxFile:
-    """The file while the operator runs. The constructor reads it and raises `ConfigErrors`."""
+class EsxFile(ConfigFile[EsxSettings]):
+    """The file while the operator runs."""
 
-    def __init__(self, path: Path, environ: Mapping[str, str]) -> None:
-        self.path = path
-        self.problem: ConfigErrors | None = None  # with the current content
-        self._environ = environ
-        self._data: bytes | None = read_file(path, str(path))
-        self._last_good = read(self._data, file=str(path), environ=environ)
-
-    def settings(self) -> EsxSettings:
-        """Return the settings of the file, or of its last valid content."""
-        try:
-            data = read_file(self.path, str(self.path))
-        except ConfigErrors as error:
-            self._log_problem(error, None)
-            return self._last_good
-        if data == self._data:
-            return self._last_good
-        try:
-            self._last_good = read(data, file=str(self.path), environ=self._environ)
-        except ConfigErrors as error:
-            self._log_problem(error, data)
-        else:
-            self.problem, self._data = None, data
-            log.info("%s is in force", self.path)
-        return self._last_good
-
-    def _log_problem(self, problem: ConfigErrors, data: bytes | None) -> None:
-        if self._data == data and self.problem is not None:
-            return
-        self.problem, self._data = problem, data
-        for error in problem.errors:
-            log.error("%s", error)
-        log.error("%s is invalid: the last valid version stays in force", self.path)
+    def __init__(self, path: Path, *, environ: Mapping[str, str], clock: Clock) -> None:
+        super().__init__(path, load=lambda data: read(data, file=str(path), environ=environ), clock=clock)

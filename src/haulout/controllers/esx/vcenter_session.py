@@ -15,6 +15,7 @@ from haulout.controllers.esx.settings import VCenterAccess
 from haulout.controllers.esx.vcenter import INVALID_LOGIN, VCenter, VCenterLogin
 from haulout.core import duration
 from haulout.core.backoff import Backoff
+from haulout.core.retry import Retry
 from haulout.core.timeouts import await_with_timeout
 from haulout.errors import CloudError
 from haulout.kube.client import Client
@@ -36,18 +37,19 @@ class VCenterSession:
     """A session with one vCenter, opened with `connect`."""
 
     def __init__(self, client: Client, connect: VCenterLogin) -> None:
-        self._clock, self._random = client.clock, client.random
+        self._clock = client.clock
         self._connect = connect
         self._access: VCenterAccess | None = None
         self._vcenter: VCenter | None = None
-        self._login_failures = 0
+        self._retry = Retry(client.clock, client.random, _LOGIN_BACKOFF)  # of a refused login
         self._next_login_at = 0.0  # on the monotonic clock
 
     async def open(self, access: VCenterAccess) -> None:
         """Log in, unless a session exists; raise `CloudError`."""
         if access != self._access:
             await self.close()
-            self._access, self._login_failures, self._next_login_at = access, 0, 0.0
+            self._access, self._next_login_at = access, 0.0
+            self._retry.reset()
         if self._vcenter is not None:
             return
         doing = f"logging in at {access.url} as {access.credentials.username}"
@@ -61,11 +63,9 @@ class VCenterSession:
             self._vcenter = await await_with_timeout(self._connect(access), doing=doing)
         except CloudError as error:
             if error.code == INVALID_LOGIN:
-                self._login_failures += 1
-                delay = _LOGIN_BACKOFF.delay(self._login_failures, self._random)
-                self._next_login_at = self._clock.monotonic() + delay.total_seconds()
+                self._next_login_at = self._clock.monotonic() + self._retry.delay(error).total_seconds()
             raise
-        self._login_failures = 0
+        self._retry.reset()
 
     async def call(self, operation: Callable[[VCenter], Awaitable[T]], *, doing: str) -> T:
         """Call the vCenter and return the result; raise `CloudError`, after which `open` must be called again."""

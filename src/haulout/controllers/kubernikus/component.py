@@ -120,6 +120,7 @@ class Kubernikus(Component):
         from haulout.controllers.profiles.external.network_client import NetworkClient
 
         file, network = self.file, NetworkClient(client=leader.client)
+        file.refresh()
 
         async def credentials() -> OpenStackSettings:
             secret = file.settings.secret

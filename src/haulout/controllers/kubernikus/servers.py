@@ -9,6 +9,7 @@ from haulout.controllers.kubernikus.decision import ServerLookup
 from haulout.controllers.kubernikus.labels import SERVER_ANNOTATION, is_deletion_ordered
 from haulout.controllers.kubernikus.nova import Nova, Server
 from haulout.core.backoff import Backoff
+from haulout.core.retry import Retry
 from haulout.core.timeouts import await_with_timeout
 from haulout.errors import ExternalError, ObservationStale
 from haulout.kube.client import Client
@@ -16,6 +17,7 @@ from haulout.kube.mutation_cache import MutationCache
 
 _TIMEOUT = timedelta(seconds=90)  # longer than the timeout of a single response
 _RETRY_BACKOFF = Backoff(first=timedelta(seconds=5), limit=timedelta(minutes=5), jitter=0.1)
+_MAX_RETRY_AFTER = timedelta(minutes=30)  # Nova asks for long pauses when a quota is used up
 
 
 @dataclass(slots=True)
@@ -23,10 +25,10 @@ class _CachedServer:
     """The last result for a node's server, and how long it is valid."""
 
     uid: str  # uid of the node
+    retry: Retry  # not reset by a lookup that succeeds: a deletion that fails again and again needs one each time
     lookup: ServerLookup | None = None
     deleted_server: str = ""
     valid_until: datetime | None = None
-    failures: int = 0  # consecutive failures
 
 
 class Servers:
@@ -80,7 +82,8 @@ class Servers:
         except ExternalError as error:
             self._record_failure(entry, error)
             return False
-        entry.lookup, entry.deleted_server, entry.failures = None, server, 0
+        entry.lookup, entry.deleted_server = None, server
+        entry.retry.reset()
         entry.valid_until = self._client.clock.now() + valid_for
         return True
 
@@ -90,15 +93,15 @@ class Servers:
     def _entry(self, node: Node) -> _CachedServer:
         entry = self._entries.get(node.name)
         if entry is None or entry.uid != node.uid:
-            entry = self._entries[node.name] = _CachedServer(node.uid)
+            entry = self._entries[node.name] = _CachedServer(
+                node.uid,
+                Retry(self._client.clock, self._client.random, _RETRY_BACKOFF, max_retry_after=_MAX_RETRY_AFTER),
+            )
         return entry
 
     def _is_valid(self, entry: _CachedServer) -> bool:
         return entry.valid_until is not None and self._client.clock.now() < entry.valid_until
 
     def _record_failure(self, entry: _CachedServer, error: ExternalError) -> None:
-        entry.failures += 1
-        retry_after = getattr(error, "retry_after", None) or timedelta()
-        delay = max(_RETRY_BACKOFF.delay(entry.failures, self._client.random), retry_after)
-        entry.valid_until = self._client.clock.now() + delay
+        entry.valid_until = self._client.clock.now() + entry.retry.delay(error)
         entry.lookup = ServerLookup(problem=str(error), retry_at=entry.valid_until)

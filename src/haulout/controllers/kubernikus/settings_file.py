@@ -8,8 +8,7 @@ Timeouts that the SAP maintenance-controller ignores since its version 2.0 have 
 gives them: only with `force`, they limit how long eviction is tried, and how long a pod may take to terminate.
 """
 
-import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -17,12 +16,9 @@ from pathlib import Path
 from haulout.controllers.kubernikus.settings import KubernikusSettings, SecretKey
 from haulout.controllers.profiles.config import reader
 from haulout.controllers.profiles.config.options import option
-from haulout.controllers.profiles.config.watcher import ConfigChange, ConfigWatcher
 from haulout.core.clock import Clock
 from haulout.drain.policy import DrainPolicy
-from haulout.errors import ConfigError, ConfigErrors
-
-log = logging.getLogger(__name__)
+from haulout.runtime.config_watcher import ConfigFile, LoadedConfig
 
 _MIN_INTERVAL = timedelta(seconds=1)
 
@@ -104,55 +100,14 @@ class KubernikusDocument:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class LoadedKubernikusSettings:
-    """The settings of a file, and warnings about it."""
-
-    configuration: KubernikusSettings
-    warnings: tuple[ConfigError, ...] = ()
-
-
-def read(data: bytes | str, *, file: str, environ: Mapping[str, str]) -> LoadedKubernikusSettings:
+def read(data: bytes | str, *, file: str, environ: Mapping[str, str]) -> LoadedConfig[KubernikusSettings]:
     """Parse a file; raise `ConfigErrors`."""
-    shape, warnings = reader.read(KubernikusDocument, data, file=file, environ=environ)
-    return LoadedKubernikusSettings(shape.settings(), warnings)
+    document, warnings = reader.read(KubernikusDocument, data, file=file, environ=environ)
+    return LoadedConfig(document.settings(), warnings)
 
 
-class KubernikusFile:
-    """The file while the operator runs. The constructor reads it and raises `ConfigErrors`."""
+class KubernikusFile(ConfigFile[KubernikusSettings]):
+    """The file while the operator runs."""
 
     def __init__(self, path: Path, *, environ: Mapping[str, str], clock: Clock) -> None:
-        self.path = path
-        self._watched = ConfigWatcher(
-            path,
-            load=lambda data: read(data, file=str(path), environ=environ),
-            clock=clock,
-            compare=lambda _old, _new: (),
-        )
-        loaded = self._watched.start()
-        self.settings = loaded.configuration
-        self.warnings = loaded.warnings
-
-    @property
-    def problem(self) -> ConfigErrors | None:
-        return self._watched.problem
-
-    async def watch(self, use: Callable[[KubernikusSettings], object]) -> None:
-        """Watch the file until cancelled; call `use` with the settings after each valid edit."""
-
-        def change(change: ConfigChange[LoadedKubernikusSettings]) -> None:
-            self.settings, self.warnings = change.loaded.configuration, change.loaded.warnings
-            log.info("%s is in force", self.path)
-            for warning in self.warnings:
-                log.warning("%s", warning)
-            use(self.settings)
-
-        def restored() -> None:
-            log.info("%s is valid again", self.path)
-
-        await self._watched.watch(on_change=change, on_problem=self._log_problem, on_restored=restored)
-
-    def _log_problem(self, problem: ConfigErrors) -> None:
-        for error in problem.errors:
-            log.error("%s", error)
-        log.error("%s is invalid: the last valid version stays in force", self.path)
+        super().__init__(path, load=lambda data: read(data, file=str(path), environ=environ), clock=clock)

@@ -11,10 +11,11 @@ from msgspec.structs import replace
 
 from haulout.api.clusterapi import PRE_DRAIN_HOOK, PRE_DRAIN_HOOK_OWNER, ClusterKey
 from haulout.api.objects import RawObject
-from haulout.app.hub_status import HubStatus
 from haulout.app.operator_status import OperatorStatus
+from haulout.app.replica import ReplicaStatus
 from haulout.app.sandbox.operators import install, run_hub_and_operators, workload_profiles
-from haulout.controllers.clusterapi.status import ConnectionState
+from haulout.controllers.clusterapi.component import ClusterApi
+from haulout.controllers.clusterapi.status import ConnectionState, WorkloadClusterStatus
 from haulout.controllers.profiles.component import ProfilesComponent
 from haulout.controllers.profiles.config.profiles_file import ProfilesFile
 from haulout.core.clock import Clock
@@ -37,13 +38,19 @@ class RunningSandbox:
     """A running sandbox and its events."""
 
     scenario_cluster: ScenarioCluster
-    hub: HubStatus
+    hub: ReplicaStatus
     events: list[str] = field(default_factory=list)
 
     def machines(self, key: ClusterKey) -> dict[str, RawObject]:
         """Return the Machines of a workload cluster, by name."""
         found = self.scenario_cluster.cluster.api.objects("machines", namespace=key.namespace)
         return {it["metadata"]["name"]: it for it in found if it["spec"]["clusterName"] == key.name}
+
+    def cluster_statuses(self) -> tuple[WorkloadClusterStatus, ...]:
+        """Return what the hub knows of the workload clusters."""
+        [controller] = [it.controller for it in self.hub.components if isinstance(it, ClusterApi)]
+        assert controller is not None
+        return controller.cluster_statuses()
 
     def unwell(self) -> list[str]:
         """Return the nodes of workload clusters that are not in service."""
@@ -70,7 +77,7 @@ async def running_sandbox_scenario(clock: Clock) -> AsyncIterator[RunningSandbox
         await scenario_cluster.deploy()
         await install(scenario_cluster)
         await clock.sleep(loaded.scenario.age)
-        life = RunningSandbox(scenario_cluster, HubStatus())
+        life = RunningSandbox(scenario_cluster, ReplicaStatus())
         with workload_profiles() as file:
             operators = {
                 key: OperatorStatus(
@@ -100,10 +107,10 @@ async def test_hub_scenario_replaces_machines_after_their_drain_independently_pe
         before = {key: set(life.machines(key)) for key in (A, B, METAL)}
         assert [len(it) for it in before.values()] == [4, 3, 3]
         await clock.sleep(4.5 * MINUTE)
-        states_in_between = {it.key: it.connection_state for it in life.hub.cluster_statuses()}
+        states_in_between = {it.key: it.connection_state for it in life.cluster_statuses()}
         await clock.sleep(4.5 * MINUTE)
         after = {key: life.machines(key) for key in (A, B, METAL)}
-        statuses, unwell = {it.key: it for it in life.hub.cluster_statuses()}, life.unwell()
+        statuses, unwell = {it.key: it for it in life.cluster_statuses()}, life.unwell()
         histories = {key: it.api.history for key, it in life.scenario_cluster.workload_cluster_manager.clusters.items()}
 
     assert states_in_between[A] is states_in_between[METAL] is ConnectionState.CONNECTED

@@ -29,7 +29,7 @@ from haulout.api.clusterapi import (
     NodeReference,
 )
 from haulout.api.objects import Node, Object, ObjectMeta
-from haulout.controllers.clusterapi.decision import decide, withdraw_requests
+from haulout.controllers.clusterapi.decision import decide, decide_withdrawal
 from haulout.controllers.clusterapi.observation import (
     APPROVED_REQUEST,
     DELETION_RELEASED,
@@ -450,6 +450,6 @@ def test_waiting_machine_states_its_reason(observed: dict[str, Any], reason: str
 def test_withdrawal_patch_requires_the_observed_node_version() -> None:
     """Another hub, to which the cluster moves, may request something meanwhile."""
     metadata = ObjectMeta(name="n1", uid="u1", resource_version="7", labels={MACHINE_MAINTENANCE: "true"})
-    change = withdraw_requests(node := Node(metadata=metadata), is_gone=lambda _: True, is_claimed=False)
-    sent = msgspec.json.decode(change.to_patch(node).body)["metadata"]
+    decision = decide_withdrawal(node := Node(metadata=metadata), is_gone=lambda _: True, is_claimed=False)
+    sent = msgspec.json.decode(decision.node.to_patch(node).body)["metadata"]
     assert sent == {"uid": "u1", "resourceVersion": "7", "labels": {MACHINE_MAINTENANCE: None}}

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from haulout.api.clusterapi import ClusterKey
+from haulout.api.clusterapi import ENABLED, MAINTENANCE, ClusterKey
 from haulout.controllers.clusterapi.status import ConnectionState
 from haulout.core.clock import Clock
 from haulout.kube.transport import Request, Response, Stream, Transport
@@ -170,8 +170,42 @@ async def test_crashed_cluster_task_restarts_soon_even_the_tenth_time(
         await world.delete_machine(second)
         await world.eventually(lambda: world.is_marked_deleted(test, second), seconds=1)
         await world.eventually(lambda: world.is_marked_deleted(prod, first), seconds=10)
-    expected_message = "cluster a/prod: unexpected error, restarting; other clusters are not affected"
-    assert [record.getMessage() for record in caplog.records if record.levelname == "ERROR"] == [expected_message] * 11
+    errors = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
+    assert len(errors) == 11
+    assert all(error.startswith("cluster a/prod failed and restarts in ") for error in errors)
+
+
+async def test_event_of_a_request_survives_a_conflict_on_its_machine(world: HubClusters) -> None:
+    """The node is written before the Machine: what failed then must not hide what was done."""
+    prod = await world.add_cluster("a", "prod")
+    async with world.running_hub():
+        first, second = await world.add_machine(prod, "m1"), await world.add_machine(prod, "m2", enabled=None)
+        await world.eventually(lambda: world.has_hook(first))
+        assert world.hub_transport is not None
+        world.hub_transport.faults.fail_before_effect(method="PATCH", path="/machines/m2", response=409)
+        await world.patch_machine(second, metadata={"labels": {ENABLED: "true", MAINTENANCE: "requested"}})
+        await world.eventually(lambda: world.has_hook(second) and world.is_maintenance_requested(prod, second))
+        await world.eventually(lambda: world.event_reasons().count("MaintenanceRequested"), becomes=1)
+        assert world.event_reasons(prod.api) == ["MaintenanceRequested"]
+
+
+async def test_status_of_a_machine_names_the_failure_of_its_reconcile(world: HubClusters) -> None:
+    prod = await world.add_cluster("a", "prod")
+
+    def reasons() -> list[str]:
+        status = world.hub_status(prod)
+        return [] if status is None else [request.reason for request in status.requests if not request.is_approved]
+
+    async with world.running_hub():
+        machine = await world.add_machine(prod, "m1")
+        await world.eventually(lambda: world.has_hook(machine))
+        faults = prod.hub_transports[0].faults
+        faults.fail_before_effect(method="PATCH", path="/nodes", response=403, times=None)
+        await world.label_machine(machine, maintenance="requested")
+        await world.eventually(lambda: any("403" in reason or "forbidden" in reason.lower() for reason in reasons()))
+        faults.clear()
+        await world.eventually(lambda: world.is_maintenance_requested(prod, machine), seconds=120)
+        await world.eventually(lambda: any(reason.startswith("waiting for label") for reason in reasons()))
 
 
 # The budget across clusters

@@ -9,7 +9,8 @@ import pytest
 from haulout.api.clusterapi import DRAIN_RULES
 from haulout.api.objects import RawObject
 from haulout.controllers.esx.labels import APPROVED, HOST, INITIATED, STATE
-from haulout.controllers.esx.settings import VCenterCredentials, VCenters
+from haulout.controllers.esx.settings import VCenterAccess, VCenterCredentials, VCenters
+from haulout.controllers.esx.vcenter import VCenter
 from haulout.core.clock import Clock
 from haulout.errors import CloudError, LeadershipHandover
 from haulout.kube.client import Client
@@ -96,17 +97,22 @@ async def test_unusable_session_is_replaced_by_a_new_login(clock: Clock, trouble
         assert POWER_OFF not in vcenter.faults.calls
 
 
-async def test_withdrawn_approval_stops_the_drain_although_no_vcenter_responds(clock: Clock) -> None:
+@pytest.mark.parametrize("trouble", ["refuses", "hangs"])
+async def test_withdrawn_approval_stops_the_drain_although_no_vcenter_responds(clock: Clock, trouble: str) -> None:
     plan = a_cluster(clock).with_deployment("shop/cart", replicas=2, budget=2)
     async with an_esx_cluster(clock, plan=plan, hosts={"n1": "esx-a1"}) as site:
         site.cluster.run(site.run_controller)
         site.vcenter("a").enter_maintenance("esx-a1")
         await site.approve("n1")
         await site.cluster.eventually(lambda: site.annotation("n1"))
-        site.vcenter("a").faults.fail("Login", status=500, code="NoPermission", times=None)
-        await site.cluster.eventually(lambda: "NoPermission" in problems_of(site))
+        if trouble == "refuses":
+            site.vcenter("a").faults.fail("Login", status=500, code="NoPermission", times=None)
+            await site.cluster.eventually(lambda: "NoPermission" in problems_of(site))
+        else:
+            site.vcenter("a").faults.hang("RetrievePropertiesEx", times=None)
+            await site.cluster.eventually(lambda: "no answer within" in problems_of(site), within=timedelta(minutes=5))
         await site.approve("n1", value=None)
-        await site.cluster.clock.sleep(timedelta(seconds=10))
+        await site.cluster.clock.sleep(timedelta(seconds=1))
         await site.cluster.delete("poddisruptionbudgets", "shop/cart")
         await site.cluster.clock.sleep(timedelta(minutes=3))
         assert len(site.cluster.pods_on("n1")) == 2
@@ -390,3 +396,22 @@ async def test_machine_drain_rules_of_the_node_apply(clock: Clock) -> None:
 def events_about(site: EsxCluster, node: str, reason: str) -> list[RawObject]:
     events = site.cluster.by_key("events").values()
     return [event for event in events if (event["involvedObject"]["name"], event["reason"]) == (node, reason)]
+
+
+async def test_defect_in_one_zone_does_not_affect_others(clock: Clock) -> None:
+    async with an_esx_cluster(clock) as site:
+        connect, defects = site.connect_in_process(), ["a"]
+
+        async def connect_with_defect(access: VCenterAccess) -> VCenter:
+            if any(f"vcenter-{zone}." in access.url for zone in defects):
+                raise RuntimeError("a defect")
+            return await connect(access)
+
+        site.connect = connect_with_defect
+        site.cluster.run(site.run_controller)
+        await site.wait_for_labels(n4="false")
+        expected = "ESX in zone a: RuntimeError('a defect'); see the log for details"
+        await site.cluster.eventually(lambda: problems_of(site), becomes=expected)
+        defects.clear()
+        await site.wait_for_labels(n1="false")
+        await site.cluster.eventually(lambda: problems_of(site), becomes="")

@@ -1,5 +1,6 @@
 """Settings in `esx.yaml`, as in the SAP maintenance-controller: E02, and invalid files."""
 
+import asyncio
 import logging
 import re
 from datetime import timedelta
@@ -7,9 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from haulout.controllers.esx.settings import EsxSettings
 from haulout.controllers.esx.settings_file import EsxFile, read
 from haulout.controllers.profiles.config import loader
 from haulout.controllers.profiles.plugins.registry import registries
+from haulout.core.clock import Clock
 from haulout.errors import ConfigError, ConfigErrors
 
 FILE = """\
@@ -48,7 +51,7 @@ def problems(text: str, environ: dict[str, str] | None = None) -> list[str]:
 
 
 def test_e02_alarms_and_vcenter_access_are_read() -> None:
-    settings = read(FILE, file="config/esx.yaml", environ=ENVIRON)
+    settings = read(FILE, file="config/esx.yaml", environ=ENVIRON).configuration
     assert settings.alarms == {"Host memory usage", "Host CPU usage"}
     a, b = (settings.vcenters.access(zone) for zone in "ab")
     assert (a.url, b.url) == ("https://vcenter-a.example.com/sdk", "https://vcenter-b.example.com/sdk")
@@ -59,7 +62,7 @@ def test_e02_alarms_and_vcenter_access_are_read() -> None:
 
 
 def test_intervals_and_timeouts_are_read() -> None:
-    settings = read(FILE, file="config/esx.yaml", environ=ENVIRON)
+    settings = read(FILE, file="config/esx.yaml", environ=ENVIRON).configuration
     assert (settings.interval, settings.jitter) == (timedelta(minutes=1), 0.1)
     assert (settings.shutdown_poll_interval, settings.shutdown_timeout) == (timedelta(seconds=15), timedelta(minutes=3))
     assert (settings.eviction_timeout, settings.deletion_timeout) == (None, None)
@@ -71,7 +74,9 @@ def test_intervals_and_timeouts_are_read() -> None:
 )
 def test_force_sets_eviction_and_deletion_timeouts(deletion: str, deletes_for: timedelta) -> None:
     text = FILE.replace("  podDeletion:\n    period: 20s\n    timeout: 5m\n", deletion)
-    settings = read(text.replace("    timeout: 6m", "    timeout: 360\n    force: yes"), file="f", environ=ENVIRON)
+    settings = read(
+        text.replace("    timeout: 6m", "    timeout: 360\n    force: yes"), file="f", environ=ENVIRON
+    ).configuration
     assert (settings.eviction_timeout, settings.deletion_timeout) == (timedelta(minutes=6), deletes_for)
 
 
@@ -99,49 +104,66 @@ def test_invalid_esx_settings_are_reported_with_line_and_key(old: str, new: str,
 
 
 def test_unknown_keys_are_ignored() -> None:
-    assert read(f"{FILE}more: yes\n", file="f", environ=ENVIRON) == read(FILE, file="f", environ=ENVIRON)
+    known, more = (read(text, file="f", environ=ENVIRON) for text in (FILE, f"{FILE}more: yes\n"))
+    assert more.configuration == known.configuration
+    assert [str(warning) for warning in more.warnings] == ["f:25: more: there is no such key, so it is ignored"]
 
 
 def test_repr_of_esx_settings_contains_no_password() -> None:
-    settings = read(FILE, file="config/esx.yaml", environ=ENVIRON)
+    settings = read(FILE, file="config/esx.yaml", environ=ENVIRON).configuration
     assert "one, two" not in repr((settings, settings.vcenters.access("a")))
 
 
-def test_missing_esx_file_is_rejected_at_the_start(tmp_path: Path) -> None:
+def test_missing_esx_file_is_rejected_at_the_start(clock: Clock, tmp_path: Path) -> None:
     with pytest.raises(ConfigErrors, match=r"esx.yaml: cannot read the file: no such file"):
-        EsxFile(tmp_path / "esx.yaml", ENVIRON)
+        EsxFile(tmp_path / "esx.yaml", environ=ENVIRON, clock=clock)
 
 
-def test_invalid_edit_keeps_the_last_valid_settings_and_is_logged_once(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+async def test_invalid_edit_keeps_the_last_valid_settings_and_is_logged_once(
+    clock: Clock, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
     path = tmp_path / "esx.yaml"
     path.write_text(FILE)
-    file = EsxFile(path, ENVIRON)
-    good = file.settings()
-    path.write_text(FILE.replace("jitter: 0.1", "jitter: much"))
-    for _ in range(3):
-        assert file.settings() == good
-    assert "jitter: expected a number" in str(file.problem)
-    assert [it.levelname for it in caplog.records] == ["ERROR", "ERROR"]
-    path.unlink()
-    for _ in range(3):
-        assert file.settings() == good
-    assert "no such file" in str(file.problem)
-    assert len(caplog.records) == 4
-    path.write_text(FILE.replace("1m", "2m", 1))
-    assert file.settings().interval == timedelta(minutes=2)
-    assert file.problem is None
+    file, used = EsxFile(path, environ=ENVIRON, clock=clock), list[EsxSettings]()
+    good = file.settings
+    async with asyncio.TaskGroup() as group:
+        watching = group.create_task(file.watch(used.append))
+        path.write_text(FILE.replace("jitter: 0.1", "jitter: much"))
+        await clock.sleep(timedelta(seconds=10))
+        assert file.settings == good
+        assert "jitter: expected a number" in str(file.problem)
+        assert [it.levelname for it in caplog.records] == ["ERROR", "ERROR"]
+        path.unlink()
+        await clock.sleep(timedelta(seconds=10))
+        assert file.settings == good
+        assert "no such file" in str(file.problem)
+        assert len(caplog.records) == 4
+        path.write_text(FILE.replace("1m", "2m", 1))
+        await clock.sleep(timedelta(seconds=10))
+        assert file.settings.interval == timedelta(minutes=2)
+        assert file.problem is None
+        path.write_text(FILE)
+        await clock.sleep(timedelta(seconds=10))
+        assert file.settings == good
+        watching.cancel()
+    assert [it.interval for it in used] == [timedelta(minutes=2), good.interval]
+
+
+def test_edit_while_another_replica_led_is_in_force_at_once(clock: Clock, tmp_path: Path) -> None:
+    path = tmp_path / "esx.yaml"
     path.write_text(FILE)
-    assert file.settings() == good
+    file = EsxFile(path, environ=ENVIRON, clock=clock)
+    path.write_text(FILE.replace("1m", "2m", 1))
+    file.refresh()
+    assert file.settings.interval == timedelta(minutes=2)
 
 
 def test_documented_esx_files_are_valid() -> None:
     page = (Path(__file__).parents[4] / "docs" / "reference" / "esx.md").read_text()
     profiles, file = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
     passwords = {"VCENTER_PASSWORD_A": "a", "VCENTER_PASSWORD_B": "b"}
-    assert set(read(file, file="esx.yaml", environ=passwords).vcenters.credentials) == {"a", "b"}
+    assert set(read(file, file="esx.yaml", environ=passwords).configuration.vcenters.credentials) == {"a", "b"}
     loaded = loader.load(profiles.encode(), registries(), {})
     assert "esx" in loaded.configuration.profiles
     assert loaded.warnings == ()

@@ -17,7 +17,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from haulout.controllers.profiles.config.model import Configuration
-from haulout.errors import ConfigError, ConfigErrors
+from haulout.errors import ConfigError
+from haulout.runtime.config_watcher import read_file
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,12 +59,3 @@ def load(
     name = file or (str(source) if isinstance(source, Path) else "maintenance.yaml")
     data = source if isinstance(source, bytes) else read_file(source, name)
     return build(data, registries, environ, file=name, sections=sections or {}, opens_files=opens_files)
-
-
-def read_file(path: Path, name: str) -> bytes:
-    """Return the content of a file. Raise `ConfigErrors` if it cannot be read."""
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        reason = (error.strerror or "it cannot be read").lower()
-        raise ConfigErrors([ConfigError(f"cannot read the file: {reason}", file=name)]) from None

@@ -11,12 +11,13 @@ from datetime import timedelta
 from pathlib import Path
 
 from haulout.controllers.profiles.config import loader
+from haulout.controllers.profiles.config.differences import differences
 from haulout.controllers.profiles.config.loader import Loaded
 from haulout.controllers.profiles.config.model import Configuration
-from haulout.controllers.profiles.config.watcher import ConfigChange, ConfigWatcher
 from haulout.controllers.profiles.plugins.registry import registries
 from haulout.core.clock import Clock
 from haulout.errors import ConfigErrors
+from haulout.runtime.config_watcher import ConfigChange, ConfigWatcher
 
 log = logging.getLogger(__name__)
 
@@ -37,7 +38,10 @@ class ProfilesFile:
         self.path = path
         self.environ = environ
         self._watched = ConfigWatcher(
-            path, load=lambda data: loader.load(data, registries(), environ, file=str(path)), clock=clock
+            path,
+            load=lambda data: loader.load(data, registries(), environ, file=str(path)),
+            clock=clock,
+            compare=differences,
         )
         loaded = Loaded(_NO_CONFIGURATION) if is_optional and not path.exists() else self._watched.start()
         self.configuration: Configuration = loaded.configuration

@@ -11,8 +11,9 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 
-from haulout.controllers.profiles.config import description, watcher
+from haulout.controllers.profiles.config import description
 from haulout.controllers.profiles.config.description import explain_profile
+from haulout.controllers.profiles.config.differences import differences as configuration_differences
 from haulout.controllers.profiles.config.model import Configuration
 from haulout.controllers.profiles.observation import Decision, ProfileReport, TransitionReport
 from haulout.controllers.profiles.plugin import State
@@ -160,7 +161,7 @@ def configuration_changes(
     before: Configuration, after: Configuration, edit: ParsedEdit
 ) -> Iterator[ConfigurationChange]:
     """Yield the differences between two configurations, with details for profiles and instances."""
-    for text in watcher.differences(before, after):
+    for text in configuration_differences(before, after):
         family, _, rest = text.partition(" ")
         name = rest.removesuffix(" changed")
         if name == rest:

@@ -202,6 +202,24 @@ async def test_unchanged_hosts_are_not_written(clock: Clock) -> None:
     assert await bare_metal.annotations() == {OUR_REBOOT_ANNOTATION: '{"mode":"hard"}'}
 
 
+async def test_host_that_another_writer_powers_on_again_and_again_is_paused(clock: Clock) -> None:
+    api, bare_metal = await bare_metal_cluster_of(clock)
+    await bare_metal.cordon()
+    await bare_metal.create(a_host(), a_machine(labels=APPROVED))
+
+    async def oppose() -> None:
+        while True:
+            await bare_metal.eventually(bare_metal.is_powered_off)
+            await bare_metal.change(BARE_METAL_HOSTS, HOST, metadata={"annotations": {OUR_REBOOT_ANNOTATION: None}})
+
+    async with bare_metal.running_controller(bare_metal.client), asyncio.TaskGroup() as group:
+        task = group.create_task(oppose())
+        await clock.sleep(2 * MINUTE)
+        task.cancel()
+    powered_off = [annotations for _, annotations in writes(api.history) if annotations]
+    assert 20 < len(powered_off) < 200, "30 changes in 30 seconds at most"
+
+
 async def test_missing_host_is_awaited_and_reported_once(clock: Clock) -> None:
     _, bare_metal = await bare_metal_cluster_of(clock)
     await bare_metal.cordon()

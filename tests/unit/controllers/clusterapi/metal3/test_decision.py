@@ -15,7 +15,7 @@ from haulout.api.clusterapi import (
     Machine,
 )
 from haulout.api.objects import Node, NodeSpec, ObjectMeta
-from haulout.controllers.clusterapi.metal3 import (
+from haulout.controllers.clusterapi.host_power import (
     MalformedProviderID,
     Metal3Settings,
     PowerDecision,

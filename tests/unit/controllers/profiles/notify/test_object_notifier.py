@@ -14,9 +14,9 @@ from haulout.api.objects import Object, ObjectMeta
 from haulout.controllers.nodemaintenance import notification as of_maintenances
 from haulout.controllers.notices import events as of_notices
 from haulout.controllers.profiles.config import loader
+from haulout.controllers.profiles.config.differences import differences
 from haulout.controllers.profiles.config.loader import Loaded
 from haulout.controllers.profiles.config.model import Member, NotificationRule
-from haulout.controllers.profiles.config.watcher import differences
 from haulout.controllers.profiles.notify.object_notifier import (
     MAX_EVENT_AGE,
     NOTIFICATIONS_ANNOTATION,

@@ -11,21 +11,21 @@ incomplete, so it is read only after one more interval without a change. inotify
 directory, so that a watch on the file would end with the first update.
 
 The last valid configuration stays in force while the file is invalid or missing. A problem is reported once, not every
-second. `differences` yields what changed, for the log line and the event of a reload.
+second. `ConfigFile` is a file whose users need its settings only, with the log lines about edits.
 """
 
+import logging
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
-from haulout.controllers.profiles.config.loader import read_file
-from haulout.controllers.profiles.config.model import Configuration
-from haulout.core import duration
 from haulout.core.clock import Clock
-from haulout.errors import ConfigErrors
+from haulout.errors import ConfigError, ConfigErrors
+
+log = logging.getLogger(__name__)
 
 POLL_INTERVAL = timedelta(seconds=1)
 
@@ -56,24 +56,6 @@ class _FileStat:
     modified: int
 
 
-def differences(before: Configuration, after: Configuration) -> Iterator[str]:
-    """Yield one short text for each difference, such as `check window changed`."""
-    if before.requeue != after.requeue:
-        yield f"requeue is {duration.format(after.requeue)} instead of {duration.format(before.requeue)}"
-    if before.label_filter != after.label_filter:
-        yield "the label filter of the dashboard changed"
-    if before.budget != after.budget:
-        yield f"the budget is {', '.join(map(str, after.budget.limits))}" if after.budget else "the budget is gone"
-    if before.notifications != after.notifications:
-        from haulout.controllers.profiles.notify.object_notifier import describe_rules  # with the delivery of messages
-
-        yield f"notifications of objects: {'; '.join(describe_rules(after.notifications)) or 'none'}"
-    for family, names in _instances(before).items():
-        yield from _named_differences(family, names, _instances(after)[family])
-    yield from _named_differences("profile", before.profiles, after.profiles)
-    yield from _named_differences("section", before.sections, after.sections)
-
-
 class ConfigWatcher(Generic[L]):
     """Watches a file and keeps its last valid configuration. `compare` returns the differences between two of them."""
 
@@ -84,7 +66,7 @@ class ConfigWatcher(Generic[L]):
         load: Callable[[bytes], L],
         clock: Clock,
         interval: timedelta = POLL_INTERVAL,
-        compare: Callable[[Any, Any], Iterable[str]] = differences,
+        compare: Callable[[Any, Any], Iterable[str]] = lambda _before, _after: (),
     ) -> None:
         self.loaded: L | None = None
         self.problem: ConfigErrors | None = None  # with the current content of the file
@@ -118,21 +100,30 @@ class ConfigWatcher(Generic[L]):
         """
         while True:
             await self._clock.sleep(self._interval)
-            if not self._should_read():
-                continue
-            before, had_problem = self.loaded, self.problem
-            try:
-                loaded = self._read()
-            except ConfigErrors as problem:
-                if had_problem is None or str(had_problem) != str(problem):
-                    on_problem(problem)
-                continue
-            self.loaded = loaded
-            if had_problem is not None:
-                on_restored()
-            if before is None or loaded.configuration != before.configuration:
-                differences = self._compare(before.configuration, loaded.configuration) if before else ()
-                on_change(ConfigChange(loaded, tuple(differences)))
+            if self._should_read():
+                self.reload(on_change=on_change, on_problem=on_problem, on_restored=on_restored)
+
+    def reload(
+        self,
+        *,
+        on_change: Callable[[ConfigChange[L]], object],
+        on_problem: Callable[[ConfigErrors], object],
+        on_restored: Callable[[], object],
+    ) -> None:
+        """Read the file now, with the callbacks of `watch`."""
+        before, had_problem = self.loaded, self.problem
+        try:
+            loaded = self._read()
+        except ConfigErrors as problem:
+            if had_problem is None or str(had_problem) != str(problem):
+                on_problem(problem)
+            return
+        self.loaded = loaded
+        if had_problem is not None:
+            on_restored()
+        if before is None or loaded.configuration != before.configuration:
+            differences = self._compare(before.configuration, loaded.configuration) if before else ()
+            on_change(ConfigChange(loaded, tuple(differences)))
 
     def _should_read(self) -> bool:
         stat = self._stat()
@@ -168,23 +159,73 @@ class ConfigWatcher(Generic[L]):
         return loaded
 
 
-def _instances(configuration: Configuration) -> dict[str, dict[str, Any]]:
-    found: dict[str, dict[str, Any]] = {"check": {}, "notification": {}, "trigger": {}}
-    for profile in configuration.profiles.values():
-        for state in profile.states.values():
-            found["notification"] |= {member.name: member for member in state.notify}
-            found["trigger"] |= {member.name: member for member in state.enter}
-            for transition in state.transitions:
-                found["check"] |= {member.name: member for member in transition.check.members}
-                found["trigger"] |= {member.name: member for member in transition.trigger}
-    return found
+S = TypeVar("S")
 
 
-def _named_differences(family: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[str]:
-    for name in sorted({*before, *after}):
-        if name not in before:
-            yield f"{family} {name} is new"
-        elif name not in after:
-            yield f"{family} {name} is removed"
-        elif before[name] != after[name]:
-            yield f"{family} {name} changed"
+@dataclass(frozen=True, slots=True)
+class LoadedConfig(Generic[S]):
+    """The settings in a file, and warnings about it."""
+
+    configuration: S
+    warnings: tuple[ConfigError, ...] = ()
+
+
+class ConfigFile(Generic[S]):
+    """The file while the operator runs. The constructor reads it and raises `ConfigErrors`.
+
+    The last valid settings stay in force while the file is invalid or missing. `load` returns them from its content.
+    """
+
+    def __init__(self, path: Path, *, load: Callable[[bytes], LoadedConfig[S]], clock: Clock) -> None:
+        self.path = path
+        self._watcher = ConfigWatcher(path, load=load, clock=clock)
+        self._loaded = self._watcher.start()
+
+    @property
+    def settings(self) -> S:
+        return self._loaded.configuration
+
+    @property
+    def warnings(self) -> tuple[ConfigError, ...]:
+        return self._loaded.warnings
+
+    @property
+    def problem(self) -> ConfigErrors | None:
+        """The problem with the current content, if there is one."""
+        return self._watcher.problem
+
+    def refresh(self) -> None:
+        """Read the file now: nobody has watched it while another replica was the leader."""
+        self._watcher.reload(on_change=self._on_change, on_problem=self._on_problem, on_restored=self._on_restored)
+
+    async def watch(self, use: Callable[[S], object]) -> None:
+        """Watch the file until cancelled; call `use` with the settings after each valid edit."""
+
+        def on_change(change: ConfigChange[LoadedConfig[S]]) -> None:
+            self._on_change(change)
+            use(self.settings)
+
+        await self._watcher.watch(on_change=on_change, on_problem=self._on_problem, on_restored=self._on_restored)
+
+    def _on_change(self, change: ConfigChange[LoadedConfig[S]]) -> None:
+        self._loaded = change.loaded
+        log.info("%s is in force", self.path)
+        for warning in self.warnings:
+            log.warning("%s", warning)
+
+    def _on_problem(self, problem: ConfigErrors) -> None:
+        for error in problem.errors:
+            log.error("%s", error)
+        log.error("%s is invalid: the last valid version stays in force", self.path)
+
+    def _on_restored(self) -> None:
+        log.info("%s is valid again", self.path)
+
+
+def read_file(path: Path, name: str) -> bytes:
+    """Return the content of a file. Raise `ConfigErrors` if it cannot be read."""
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        reason = (error.strerror or "it cannot be read").lower()
+        raise ConfigErrors([ConfigError(f"cannot read the file: {reason}", file=name)]) from None

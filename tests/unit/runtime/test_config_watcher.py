@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 
 from haulout.controllers.profiles.config import loader
+from haulout.controllers.profiles.config.differences import differences
 from haulout.controllers.profiles.config.loader import Loaded
-from haulout.controllers.profiles.config.watcher import ConfigChange, ConfigWatcher
 from haulout.core.clock import Clock
 from haulout.errors import ConfigErrors
+from haulout.runtime.config_watcher import ConfigChange, ConfigWatcher
 from support.builders.profile_plugins import REGISTRIES
 
 GOOD = "intervals: {requeue: 30s}\n"
@@ -63,7 +64,7 @@ def file(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def watched(file: Path, clock: Clock) -> ConfigWatcher[Loaded]:
-    return ConfigWatcher(file, load=lambda data: loader.load(data, REGISTRIES, {}), clock=clock)
+    return ConfigWatcher(file, load=lambda data: loader.load(data, REGISTRIES, {}), clock=clock, compare=differences)
 
 
 def replace(file: Path, text: str) -> None:
@@ -104,7 +105,7 @@ async def test_switched_configmap_symlink_is_detected(tmp_path: Path, clock: Clo
     (tmp_path / "..data").symlink_to("first")
     file = tmp_path / "maintenance.yaml"
     file.symlink_to(Path("..data") / "maintenance.yaml")
-    watched = ConfigWatcher(file, load=lambda data: loader.load(data, REGISTRIES, {}), clock=clock)
+    watched = ConfigWatcher(file, load=lambda data: loader.load(data, REGISTRIES, {}), clock=clock, compare=differences)
     watched.start()
     async with following(watched) as callbacks:
         (tmp_path / "..new").symlink_to("second")
