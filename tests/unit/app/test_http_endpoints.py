@@ -21,7 +21,7 @@ from controlplane import free_port
 from haulout.api.leases import LEADER_LEASE, PROFILES_LEASE
 from haulout.api.objects import RawObject
 from haulout.app.http_endpoints import serve_http
-from haulout.app.operator import OperatorSettings, run_operator
+from haulout.app.operator import OperatorSettings, run_operator, shared_informers
 from haulout.app.operator_status import OperatorStatus
 from haulout.controllers.profiles.component import ProfilesComponent
 from haulout.controllers.profiles.config.profiles_file import ProfilesFile
@@ -33,6 +33,7 @@ from haulout.errors import ExternalError, UsageError
 from haulout.httpserver.listener import ListenAddress
 from haulout.httpserver.metrics import Exposition
 from haulout.kube.client import Client
+from haulout.runtime.manager import Manager, ManagerSettings
 from haulout.webhook.settings import CertificateFolder, WebhookSettings
 from haulout_sandbox.apiserver import ApiServer, User
 from support.builders.objects import a_namespace, a_node, a_pod, a_workload
@@ -266,8 +267,11 @@ async def test_follower_proxies_the_info_endpoint_of_the_leader(tmp_path: Path) 
         served(world, ListenAddress(port, ALSO_LOCAL)),
     ):
         await world.until(world.vitals.infos)
-        follower = OperatorStatus(profiles=ProfilesComponent(world.vitals.profiles.file, FakeExternalClient()))  # type: ignore[union-attr]  # they exist here
+        profiles = ProfilesComponent(world.vitals.profiles.file, FakeExternalClient())  # type: ignore[union-attr]  # they exist here
         client = a_client(world.api, world.clock, "haulout-2")
+        manager_settings = ManagerSettings(namespace=HOME, identity="haulout-2_x", lease=LEADER_LEASE, reporter="test")
+        manager = Manager(client, [profiles], settings=manager_settings, share=shared_informers)  # it never leads
+        follower = OperatorStatus(profiles=profiles, manager=manager)
         at = ListenAddress(port, LOCAL)
         serving = serve_http(client, follower, address=at, namespace=HOME, identity="haulout-2_x", access=OPEN)
         async with serving:
