@@ -51,11 +51,11 @@ export class Store {
   }
 
   start() {
-    document.addEventListener("visibilitychange", () => this.#seen());
+    document.addEventListener("visibilitychange", () => this.#onVisibilityChange());
     addEventListener("pagehide", () => this.#stream.close());
-    addEventListener("pageshow", (event) => event.persisted && this.#seen());
+    addEventListener("pageshow", (event) => event.persisted && this.#onVisibilityChange());
     get("session").then((session) => this.#keep("session", session), () => {});
-    this.#seen();
+    this.#onVisibilityChange();
   }
 
   subscribe(listener) {
@@ -86,7 +86,7 @@ export class Store {
     return there + (performance.now() - here) * rate;
   }
 
-  #seen() {
+  #onVisibilityChange() {
     clearTimeout(this.#clockTimer);
     if (document.hidden) {
       this.#stream.close();
