@@ -1,6 +1,6 @@
 // Filter fields of a page. Their values are in the URL, so a link shows the same to others.
 //
-//   const bar = filterBar("Filter nodes", [{ name: "q", label: "Search nodes" }, { name: "zone", label: "Zone", all: "All zones", options: [] }], tell);
+//   const bar = filterBar("Filter nodes", [{ name: "q", label: "Search nodes" }, { name: "zone", label: "Zone", all: "All zones", options: [] }], onChange);
 //   bar.show(parameters, { zone: ["a", "b"] });   bar.element   bar.focus()
 //
 // A field without options is a search. A field with fewer than two options and no value is hidden.
@@ -10,9 +10,9 @@ import { button } from "./components.js";
 
 const PAUSE = 150; // milliseconds after the last letter
 
-export function filterBar(label, fields, tell, ...rest) {
+export function filterBar(label, fields, onChange, ...rest) {
   let timer = 0; // runs while typed text is not reported yet
-  const inputs = new Map(fields.map((field) => [field.name, field.options ? choice(field, tell) : search(field)]));
+  const inputs = new Map(fields.map((field) => [field.name, field.options ? choice(field, onChange) : search(field)]));
   const clear = button("Clear", () => now(Object.fromEntries(fields.map(({ name }) => [name, ""]))), { mark: "close", kind: "quiet" });
   const boxed = ([name, input]) => (fields.find((it) => it.name === name).options ? input : h("div", { class: "search" }, icon("search"), input, h("kbd", { "aria-hidden": "true" }, "/")));
   const element = h("div", { class: "filters filter-bar", role: "search", "aria-label": label }, [...inputs].map(boxed), clear, rest);
@@ -29,7 +29,7 @@ export function filterBar(label, fields, tell, ...rest) {
   function now(parameters) {
     clearTimeout(timer);
     timer = 0;
-    tell(parameters);
+    onChange(parameters);
   }
 
   return {
@@ -48,8 +48,8 @@ export function filterBar(label, fields, tell, ...rest) {
   };
 }
 
-function choice({ name, label }, tell) {
-  return h("select", { class: "field", name, "aria-label": label, onchange: (event) => tell({ [name]: event.target.value }) });
+function choice({ name, label }, onChange) {
+  return h("select", { class: "field", name, "aria-label": label, onchange: (event) => onChange({ [name]: event.target.value }) });
 }
 
 function fill(select, all, value, options) {

@@ -34,10 +34,10 @@ export class NodeTable {
   #table;
   #scrolled = () => this.#draw();
 
-  constructor(tell) {
+  constructor(onSort) {
     const head = COLUMNS.map(({ key, title }) => {
       const arrow = h("span", { class: "arrow" });
-      const control = h("button", { type: "button", onclick: () => tell(this.#next(key)) }, title, arrow);
+      const control = h("button", { type: "button", onclick: () => onSort(this.#next(key)) }, title, arrow);
       this.#heads[key] = { cell: h("th", { scope: "col", class: `col-${key}` }, control), arrow };
       return this.#heads[key].cell;
     });

@@ -83,10 +83,10 @@ export class Parser {
   #rest = "";
   #kind = "";
   #data = [];
-  #tell;
+  #onEvent;
 
-  constructor(tell) {
-    this.#tell = tell;
+  constructor(onEvent) {
+    this.#onEvent = onEvent;
   }
 
   take(text) {
@@ -107,6 +107,6 @@ export class Parser {
     const data = this.#data.join("\n");
     this.#kind = "";
     this.#data = [];
-    if (data) this.#tell(kind, JSON.parse(data));
+    if (data) this.#onEvent(kind, JSON.parse(data));
   }
 }

@@ -27,13 +27,13 @@ export function mount(root, context) {
   let warned = ""; // the banners at the last request: a change may mean another file
 
   const banners = () => JSON.stringify(context.store.summary?.banners ?? []);
-  const tell = (parameters, options = { replace: true }) => go({ parameters: { ...context.route.parameters, ...parameters } }, options);
+  const setParameters = (parameters, options = { replace: true }) => go({ parameters: { ...context.route.parameters, ...parameters } }, options);
   const tools = h("div", { class: "row" });
   const content = h("div", { class: "conf" });
   replace(root, pageHead("Configuration", tools), content);
   replace(content, loading("the configuration"));
   const trial = tryOut(context, () => file);
-  const keys = [context.keys.on("n", "Next finding", () => jump(1)), context.keys.on("p", "Previous finding", () => jump(-1)), context.keys.on("e", "Preview", () => tell({ tab: "try", line: "" }, {}))];
+  const keys = [context.keys.on("n", "Next finding", () => jump(1)), context.keys.on("p", "Previous finding", () => jump(-1)), context.keys.on("e", "Preview", () => setParameters({ tab: "try", line: "" }, {}))];
   const again = setInterval(() => document.hidden || load(), AGAIN);
   load();
 
@@ -69,7 +69,7 @@ export function mount(root, context) {
 
   function draw() {
     const tabs = [{ value: "file", text: isBroken() ? "Newest file" : "The file", mark: isBroken() ? "critical" : "configuration" }, ...(isBroken() ? [{ value: "good", text: "In force", mark: "check" }] : []), { value: "try", text: "Preview", mark: "unknown" }];
-    const chooser = segments("Which", tabs, tab(), (value) => tell({ tab: value === "file" ? "" : value, line: "" }, {}));
+    const chooser = segments("Which", tabs, tab(), (value) => setParameters({ tab: value === "file" ? "" : value, line: "" }, {}));
     choose(chooser, tab());
     replace(tools, chooser);
     replace(content, state(), tab() === "try" ? trial.element : reading(tab()));
@@ -105,8 +105,8 @@ export function mount(root, context) {
     return h(
       "div",
       { class: "conf-grid" },
-      card(name, { className: "conf-file", tools: h("span", { class: "row conf-tools" }, steps, copyButton(text ?? "", "Copy the file"), button("Try an edit", () => tell({ tab: "try", line: "" }, {}))) }, text ? listing(text, findings, { label: name, pick: (line) => tell({ line: String(line) }) }) : empty("The file is empty", "")),
-      h("div", { class: "conf-side" }, findings.length ? card("Findings", { note: counted(findings) }, findingList(findings, (line) => tell({ line: String(line) }))) : null, profileTexts(file.profiles ?? [], which === "file" && isBroken() ? "of the file in force" : "")),
+      card(name, { className: "conf-file", tools: h("span", { class: "row conf-tools" }, steps, copyButton(text ?? "", "Copy the file"), button("Try an edit", () => setParameters({ tab: "try", line: "" }, {}))) }, text ? listing(text, findings, { label: name, pick: (line) => setParameters({ line: String(line) }) }) : empty("The file is empty", "")),
+      h("div", { class: "conf-side" }, findings.length ? card("Findings", { note: counted(findings) }, findingList(findings, (line) => setParameters({ line: String(line) }))) : null, profileTexts(file.profiles ?? [], which === "file" && isBroken() ? "of the file in force" : "")),
     );
   }
 
@@ -114,7 +114,7 @@ export function mount(root, context) {
     if (!file || tab() === "good") return;
     if (tab() === "try") return void trial.jump(by);
     const line = findingAfter(file.findings ?? [], Number(context.route.parameters.line), by);
-    if (line) tell({ line: String(line) });
+    if (line) setParameters({ line: String(line) });
   }
 
   return {

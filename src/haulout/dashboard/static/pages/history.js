@@ -27,7 +27,7 @@ export function mount(root, context) {
   let request = null;
   let loadedQuery = ""; // the query of `data` or `problem`
 
-  const tell = (parameters) => go({ parameters: { ...context.route.parameters, ...parameters } }, { replace: true });
+  const setParameters = (parameters) => go({ parameters: { ...context.route.parameters, ...parameters } }, { replace: true });
   const bar = filterBar(
     "Filter the history",
     [
@@ -35,9 +35,9 @@ export function mount(root, context) {
       { name: "object", label: "Object", all: "All entries", options: KINDS },
       { name: "node", label: "Node", all: "All nodes", options: [] },
     ],
-    tell,
+    setParameters,
   );
-  const spans = segments("Time range", Object.keys(SPANS).map((value) => ({ value, text: value === "all" ? "All" : value, title: WORDS[value] })), "", (value) => tell({ since: value === USUAL ? "" : value }));
+  const spans = segments("Time range", Object.keys(SPANS).map((value) => ({ value, text: value === "all" ? "All" : value, title: WORDS[value] })), "", (value) => setParameters({ since: value === USUAL ? "" : value }));
   const download = h("a", { class: "button", download: "haulout-history.csv", title: "Download all matching entries as CSV" }, icon("download"), h("span", {}, "CSV"));
   const again = button("Refresh", () => load(), { mark: "refresh" });
   const count = h("span", { class: "total" });

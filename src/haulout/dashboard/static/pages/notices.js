@@ -28,7 +28,7 @@ export function mount(root, context) {
   const unfolded = new Set();
   let problem = null;
 
-  const tell = (parameters) => go({ parameters: { ...context.route.parameters, ...parameters } }, { replace: true });
+  const setParameters = (parameters) => go({ parameters: { ...context.route.parameters, ...parameters } }, { replace: true });
   const bar = filterBar(
     "Filter notices",
     [
@@ -37,9 +37,9 @@ export function mount(root, context) {
       { name: "source", label: "Source", all: "All sources", options: [] },
       { name: "kind", label: "Kind", all: "All kinds", options: [] },
     ],
-    tell,
+    setParameters,
   );
-  const late = segments("Which", [{ value: "", text: "All" }, { value: "1", text: "Too late", mark: "warning" }], "", (value) => tell({ late: value }));
+  const late = segments("Which", [{ value: "", text: "All" }, { value: "1", text: "Too late", mark: "warning" }], "", (value) => setParameters({ late: value }));
   const count = h("span", { class: "total" });
   const content = h("div", { class: "notice-groups" });
   replace(root, pageHead(["Notices", count], late), bar.element, content);

@@ -33,7 +33,7 @@ export function mount(root, context) {
   let problem = null;
 
   const filters = () => Object.fromEntries(FILTERS.map((name) => [name, context.route.parameters[name] ?? ""]));
-  const tell = (parameters) => go({ parameters: { ...context.route.parameters, ...parameters } }, { replace: true });
+  const setParameters = (parameters) => go({ parameters: { ...context.route.parameters, ...parameters } }, { replace: true });
   const isTable = () => (context.route.parameters.view ?? (matchMedia(PHONE).matches ? "table" : "chart")) === "table";
 
   const span = h("p", { class: "note" });
@@ -46,13 +46,13 @@ export function mount(root, context) {
       { name: "pool", label: "Pool", all: "All pools", options: [] },
       { name: "profile", label: "Profile", all: "All profiles", options: [] },
     ],
-    tell,
+    setParameters,
     span,
   );
   const zoneButton = h("button", { type: "button", class: "tl-zone", onclick: turnZone });
   const chart = new Chart({ zone, view: moved, tools: zoneButton });
   const presets = segments("Time range", Object.keys(PRESETS).map((value) => ({ value, text: value, title: WORDS[value] })), "", (value) => settle({ ...view, length: PRESETS[value] }));
-  const views = segments("Show as", [{ value: "chart", text: "Chart", mark: "timeline" }, { value: "table", text: "Table", mark: "list" }], "", (value) => tell({ view: value }));
+  const views = segments("Show as", [{ value: "chart", text: "Chart", mark: "timeline" }, { value: "table", text: "Table", mark: "list" }], "", (value) => setParameters({ view: value }));
   const backToNow = button("Now", () => settle({ ...view, at: null }), { title: "Follow the current time (Home)" });
   const note = h("p", { class: "tl-note", role: "status" });
   const place = h("div", { class: "tl-place" });
@@ -100,7 +100,7 @@ export function mount(root, context) {
 
   function settle(next) {
     view = next;
-    tell(toParameters(view));
+    setParameters(toParameters(view));
     show();
     reload(SETTLED);
   }
