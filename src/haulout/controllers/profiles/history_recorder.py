@@ -16,10 +16,10 @@ from haulout.api.objects import Node
 from haulout.controllers.profiles.machine.transitions import (
     MAX_STATES,
     PASSED_ANNOTATION,
-    PassedState,
-    encode_passed,
-    read_passed,
+    UnrecordedState,
+    encode_unrecorded,
     read_pending,
+    read_unrecorded,
 )
 from haulout.controllers.profiles.observation import Decision, ProfileReport, TransitionReport
 from haulout.controllers.profiles.plugin import ObservedNode, State
@@ -45,7 +45,7 @@ class HistoryRecorder:
             tuple[str, str], datetime
         ] = {}  # by node and profile: start of the drain recorded last
         self._unwritten: dict[
-            str, dict[str, list[PassedState]]
+            str, dict[str, list[UnrecordedState]]
         ] = {}  # by node and profile: recorded, but maybe not written yet
         history.subscribe(self._completed.clear)
 
@@ -71,7 +71,7 @@ class HistoryRecorder:
             return decision
         if not is_unwritten:
             self._unwritten.pop(observed.node.name, None)
-        annotation = encode_passed(self._unwritten.get(observed.node.name, {}))
+        annotation = encode_unrecorded(self._unwritten.get(observed.node.name, {}))
         return replace(decision, draft=decision.draft.with_annotations({PASSED_ANNOTATION: annotation}))
 
     def recheck_at(self, observed: ObservedNode, decision: Decision) -> datetime | None:
@@ -110,7 +110,7 @@ class HistoryRecorder:
         for entry in (note.entry for note in notes):
             states = unwritten.setdefault(entry.object.removeprefix(_PREFIX), [])
             if not states or (states[-1].to, states[-1].at) != (entry.to, entry.time):
-                states.append(PassedState(to=entry.to, at=entry.time))
+                states.append(UnrecordedState(to=entry.to, at=entry.time))
                 del states[:-MAX_STATES]
 
     def _ended_drains(self, node: Node, drains: Mapping[str, DrainSnapshot]) -> Iterator[NewEntry]:
@@ -130,10 +130,10 @@ def _is_operational_again(observed: ObservedNode, decision: Decision) -> bool:
 
 
 def known_states(observed: ObservedNode) -> Iterator[NewEntry]:
-    """Yield the states in the annotations of a node: the current ones of its profiles, and those passed before."""
-    before = read_passed(observed.node)
+    """Yield the states in the annotations of a node: the current ones of its profiles, and unrecorded ones before."""
+    before = read_unrecorded(observed.node)
     for name, data in observed.statuses.items():
-        current = [] if data.transition is None else [PassedState(to=data.current, at=data.transition)]
+        current = [] if data.transition is None else [UnrecordedState(to=data.current, at=data.transition)]
         for state in (*before.get(name, ()), *current):
             if state.to in tuple(State):
                 entry = Entry(

@@ -217,7 +217,7 @@ async def test_profiles_work_without_a_history(clock: Clock) -> None:
         await complete_maintenance(cluster, rounds=2)
 
 
-async def test_passed_states_annotation_is_removed_once_the_history_is_written(clock: Clock) -> None:
+async def test_unrecorded_states_annotation_is_removed_once_the_history_is_written(clock: Clock) -> None:
     """A fast transition leaves the annotation, and no later transition removes it."""
     async with a_plan(clock).on_the_sandbox() as cluster:
         cluster.run(profiles_controller(WAYS["drain in the trigger"], with_history=True))

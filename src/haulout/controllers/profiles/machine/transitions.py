@@ -11,7 +11,7 @@ transition: after any later transition, by whatever controller, the pending one 
 node through a whole round meanwhile, a leftover entry does not put the node into maintenance. `at` is when the pending
 transition started.
 
-Passed states are those that a profile has passed and that are not in the history of its node yet. The data annotation
+Unrecorded states are those that a profile had and that are not in the history of its node yet. The data annotation
 contains the current state of a profile, not how it got there. Profiles often change state twice in a row. A crash
 before the first of two transitions reaches the history would lose it. So the write of the second transition carries the
 first. The next later transition removes the annotation; if there is none, it is removed when the node is operational
@@ -73,24 +73,24 @@ def encode_pending(pending: Mapping[str, PendingTransition]) -> str | None:
     return msgspec.json.encode(dict(pending), order="sorted").decode() if pending else None
 
 
-class PassedState(Base, frozen=True):
+class UnrecordedState(Base, frozen=True):
     """A state that a profile entered, and when."""
 
     to: str
     at: datetime
 
 
-def read_passed(node: Node) -> dict[str, tuple[PassedState, ...]]:
-    """Return the states that profiles have passed; empty if the annotation cannot be parsed."""
+def read_unrecorded(node: Node) -> dict[str, tuple[UnrecordedState, ...]]:
+    """Return the unrecorded states by profile; empty if the annotation cannot be parsed."""
     try:
         return msgspec.json.decode(
-            node.metadata.annotations.get(PASSED_ANNOTATION, "{}"), type=dict[str, tuple[PassedState, ...]]
+            node.metadata.annotations.get(PASSED_ANNOTATION, "{}"), type=dict[str, tuple[UnrecordedState, ...]]
         )
     except (msgspec.ValidationError, msgspec.DecodeError):
         return {}
 
 
-def encode_passed(passed: Mapping[str, Sequence[PassedState]]) -> str | None:
+def encode_unrecorded(unrecorded: Mapping[str, Sequence[UnrecordedState]]) -> str | None:
     """Return the annotation; None if it is empty."""
-    trimmed = {name: list(states)[-MAX_STATES:] for name, states in passed.items() if states}
+    trimmed = {name: list(states)[-MAX_STATES:] for name, states in unrecorded.items() if states}
     return msgspec.json.encode(trimmed, order="sorted").decode() if trimmed else None
