@@ -176,7 +176,7 @@ class NamespaceMissing(KubeError):
 
     def __init__(self, name: str) -> None:
         super().__init__(
-            f"namespace {name} does not exist, and the operator may not create namespaces: "
+            f"namespace {name} does not exist, and the operator is not allowed to create it: "
             f"run `kubectl create namespace {name}`, or apply the installation again"
         )
 

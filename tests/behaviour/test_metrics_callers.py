@@ -65,7 +65,7 @@ async def test_only_callers_with_the_reader_role_may_read_metrics(cluster: Clust
     assert await verdict(f"Bearer {reader}") == AccessDecision(HTTPStatus.OK)
     refused = await verdict(f"bearer {unprivileged}")
     username = f"system:serviceaccount:{namespace}:stranger"
-    assert refused == AccessDecision(HTTPStatus.FORBIDDEN, f"{username} may not get /metrics")
+    assert refused == AccessDecision(HTTPStatus.FORBIDDEN, f"{username} cannot get /metrics")
     assert (await verdict("Bearer made-up")).status == HTTPStatus.UNAUTHORIZED
     for nothing in ("", "Bearer ", f"Basic {reader}"):
         assert await verdict(nothing) == AccessDecision(HTTPStatus.UNAUTHORIZED, "expected a bearer token")

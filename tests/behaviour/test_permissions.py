@@ -259,10 +259,10 @@ async def test_maintenance_that_may_delete_pods_does_not_start_without_the_permi
         await create_maintenance(cluster, "n1", drain={"evictionTimeout": "1s"})
         error_text = await cluster.eventually(lambda: status(cluster).get("lastError"))
         assert error_text.startswith(
-            "the operator may not delete pods; the drain policy needs the permission to delete pods"
+            "the operator is not allowed to delete pods; the drain policy needs the permission to delete pods"
         )
         assert not cluster.get("nodes", "n1")["spec"].get("unschedulable")
-        await cluster.eventually(lambda: any("may not delete pods" in warning for warning in _warnings(cluster)))
+        await cluster.eventually(lambda: any("not allowed to delete pods" in warning for warning in _warnings(cluster)))
         await cluster.apply_rbac(*shipped_rbac(None, pod_deletion=True))
         await wait_for_success(cluster)
         await end_maintenance(cluster)

@@ -53,8 +53,8 @@ def test_relative_times_use_the_server_clock(lib: Page) -> None:
 def test_typed_text_is_kept_when_the_page_is_redrawn(lib: Page) -> None:
     result = lib.evaluate(
         """async () => {
-            const {narrowing} = await use("filter_fields"), heard = [], seen = [];
-            const bar = narrowing("Narrow", [{name: "q", label: "Search"}], (it) => heard.push(it.q));
+            const {filterBar} = await use("filter_fields"), heard = [], seen = [];
+            const bar = filterBar("Narrow", [{name: "q", label: "Search"}], (it) => heard.push(it.q));
             document.documentElement.append(bar.element);
             const input = bar.element.querySelector("input");
             const type = (text) => { input.value = text; input.dispatchEvent(new Event("input")); };

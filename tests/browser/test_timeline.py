@@ -99,7 +99,7 @@ def test_zoom_buttons_update_the_url(pages: Pages, api: CannedApi) -> None:
 
 def test_url_reproduces_the_time_range(pages: Pages, api: CannedApi) -> None:
     page = open_timeline_page(pages, api, "?span=6h&at=2026-11-17T19:00Z")
-    expect(page.locator(".narrowing .note")).to_have_text("Tue 17 Nov, 16:00 UTC \N{EN DASH} Tue 17 Nov, 22:00 UTC")
+    expect(page.locator(".filter-bar .note")).to_have_text("Tue 17 Nov, 16:00 UTC \N{EN DASH} Tue 17 Nov, 22:00 UTC")
     expect(bar(page, "Stop: PowerFeed")).to_be_visible()
     expect(page.locator(".tl-now")).to_be_hidden()
     page.get_by_role("button", name="Now").click()
@@ -303,7 +303,7 @@ def test_phone_page_does_not_scroll_sideways(
 def test_pinch_gesture_zooms(pages: Pages, api: CannedApi) -> None:
     page = open_timeline_page(pages, api, "?view=chart", width="phone")
     expect(page.locator(".tl-name").first).to_be_visible()
-    before = page.locator(".narrowing .note").text_content()
+    before = page.locator(".filter-bar .note").text_content()
     page.locator(".tl").evaluate(
         """it => {
           const how = { pointerType: "touch", clientY: 500, button: 0, bubbles: true };
@@ -315,7 +315,7 @@ def test_pinch_gesture_zooms(pages: Pages, api: CannedApi) -> None:
         }"""
     )
     page.wait_for_url("**span=*")
-    assert page.locator(".narrowing .note").text_content() != before
+    assert page.locator(".filter-bar .note").text_content() != before
 
 
 def test_first_tap_shows_the_tooltip_and_the_second_opens_the_node(pages: Pages, api: CannedApi) -> None:

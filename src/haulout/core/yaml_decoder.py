@@ -163,13 +163,13 @@ class _Decoder:
             return self._entries_of[id(node)]
         entries = self._entries_of.setdefault(id(node), {})
         own_keys = {id(name) for name, _ in node.value}  # those in the mapping itself, not merged into it
-        seen_keys: set[str] = set()
+        found_keys: set[str] = set()
         for name, value in yaml_nodes.entries_of(node):
             text = str(name.value) if isinstance(name, yaml.ScalarNode) else ""
-            if id(name) in own_keys and text in seen_keys:
+            if id(name) in own_keys and text in found_keys:
                 before = line_of(entries[text])
                 self._add_error(name, _path(key, text), f"expected it once, found it in line {before} too")
-            seen_keys |= {text} if id(name) in own_keys else set()
+            found_keys |= {text} if id(name) in own_keys else set()
             entries[text] = value
         return entries
 

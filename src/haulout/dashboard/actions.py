@@ -403,5 +403,5 @@ def to_http_error(error: KubeError, *, user: str) -> HttpError:
 def _forbidden_message(error: Forbidden, user: str) -> str:
     if _IMPERSONATION_DENIED.search(str(error)):
         advice = "`haulout manifests --dashboard-auth proxy --dashboard-actions` prints what to grant"
-        return f"Haulout may not impersonate {user}: {advice} ({error})"
+        return f"Haulout is not allowed to impersonate {user}: {advice} ({error})"
     return f"{user} is not allowed to do this: {error}"

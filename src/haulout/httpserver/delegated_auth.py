@@ -192,7 +192,7 @@ class DelegatedAuth:
         }
         status = await self._create_review(SUBJECT_ACCESS_REVIEWS, spec, f"whether a user may read {path}")
         if not status.allowed:
-            return AccessDecision(HTTPStatus.FORBIDDEN, f"{user.name} may not get {path}")
+            return AccessDecision(HTTPStatus.FORBIDDEN, f"{user.name} cannot get {path}")
         return AccessDecision(HTTPStatus.OK)
 
     async def _create_review(self, resource: Resource[Any], spec: RawObject, what: str) -> "_Status":

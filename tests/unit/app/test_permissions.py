@@ -152,7 +152,7 @@ def test_check_without_permission_is_unknown_and_starts_no_watch(configuration: 
     assert plugins["turn"].type == "stagger"
     result = plugins["turn"].evaluate(None)  # type: ignore[arg-type]  # it reads no observation
     assert result.passed is None
-    why = "the operator may not watch leases.coordination.k8s.io in kube-public (to watch leases)"
+    why = "the operator is not allowed to watch leases.coordination.k8s.io in kube-public (to watch leases)"
     assert result.reason == why
     assert usable.needs < configuration.needs
     assert without_forbidden_plugins(configuration, [], namespace=NAMESPACE) is configuration

@@ -386,8 +386,9 @@ def test_cluster_info_exits_zero_when_no_permission_is_missing(
 
 
 def test_cluster_info_exits_one_and_prints_the_grant_command_when_a_permission_is_missing(
-    haulout: RunCommand, serve: Serve, tmp_path: Path
+    haulout: RunCommand, serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("sys.argv", ["haulout"])  # the output repeats how the program was called
     file = a_kubeconfig(tmp_path, serve(AccessReviewApi(refused={"list nodes"})))
     code, out, _ = haulout("cluster-info", "--kubeconfig", file, "--context", "prod", "-n", "kube-system")
 

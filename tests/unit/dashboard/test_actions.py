@@ -281,7 +281,10 @@ async def test_narrow_impersonation_does_not_allow_system_masters(clock: Clock) 
             await world.execute("start", admin, node="n1")
             continue
         status, reason = await world.refusal_of("start", admin, node="n1")
-        assert (status, reason.startswith("Haulout may not impersonate admin")) == (HTTPStatus.FORBIDDEN, True)
+        assert (status, reason.startswith("Haulout is not allowed to impersonate admin")) == (
+            HTTPStatus.FORBIDDEN,
+            True,
+        )
         account = Client(
             world.api.transport(user=service_account_user(NAMESPACE, SERVICE_ACCOUNT)), clock=clock, random=Random(3)
         )

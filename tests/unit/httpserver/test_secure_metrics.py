@@ -94,6 +94,6 @@ async def test_secure_metrics_are_served_with_the_current_certificate() -> None:
                 return response.status, response.headers.get("WWW-Authenticate", ""), await response.text()
 
         assert await get(PATH, "Bearer secret") == (200, "", "numbers 1\n")
-        assert await get(PATH, "Bearer poor") == (403, "", "nobody may not get /metrics\n")
+        assert await get(PATH, "Bearer poor") == (403, "", "nobody cannot get /metrics\n")
         assert await get(PATH, "Bearer wrong") == (401, "Bearer", "the API server does not accept this token\n")
         assert (await get("/other", "Bearer secret"))[0] == 404

@@ -18,6 +18,7 @@ from haulout.core.limited_reader import BodyTooLarge, read_body, read_prefix
 from haulout.errors import ExternalError, Forbidden, HauloutError, KubeError, NotFound, ServerFailure
 from haulout.kube.client import Client
 from haulout.kube.transport import Request
+from haulout.kube.transports.connection_errors import error_text
 
 API = "api/v2"
 _PORT = 8080
@@ -29,6 +30,7 @@ _STREAM_TIMEOUT = timedelta(seconds=45)  # a stream has a heartbeat every 15 s
 _MAX_LINE_BYTES = 16 << 20
 _MAX_BODY_BYTES = 256 << 20  # a fleet of 15,000 nodes needs about 10 MB
 _ERROR_BYTES = 200  # shown of an error response
+_STREAM_TIMEOUT_TEXT = "no data received within the timeout"
 PORT_FORWARD_HINT = (
     "kubectl -n NAMESPACE port-forward deploy/haulout 8080, then: haulout top --from http://127.0.0.1:8080"
 )
@@ -63,7 +65,7 @@ class UrlApiClient:
             ) as response:
                 body = await read_body(response.content.readany, limit=_MAX_BODY_BYTES)
         except (aiohttp.ClientError, TimeoutError, ValueError, BodyTooLarge) as error:
-            raise ExternalError(f"{address}: {error or 'no answer in time'}") from None
+            raise _request_error(address, error, timeout_text="no answer in time") from None
         return _check_status(address, response.status, body)
 
     @asynccontextmanager
@@ -78,7 +80,7 @@ class UrlApiClient:
                     )
                 yield _with_stream_timeout(_split_lines(response.content))
         except (aiohttp.ClientError, TimeoutError, ValueError) as error:
-            raise ExternalError(f"{address}: {error or 'no data received within the timeout'}") from None
+            raise _request_error(address, error, timeout_text=_STREAM_TIMEOUT_TEXT) from None
 
 
 class PodProxyApiClient:
@@ -154,10 +156,16 @@ async def _with_stream_timeout(lines: AsyncIterator[bytes]) -> AsyncIterator[byt
             async with asyncio.timeout(_STREAM_TIMEOUT.total_seconds()):
                 line = await anext(lines, None)
         except TimeoutError:
-            raise ExternalError("no data received within the timeout") from None
+            raise ExternalError(_STREAM_TIMEOUT_TEXT) from None
         if line is None:
             return
         yield line
+
+
+def _request_error(address: str, error: Exception, *, timeout_text: str) -> ExternalError:
+    if isinstance(error, aiohttp.ClientConnectorError):
+        return ExternalError(f"{address}: {error_text(error.os_error)}")
+    return ExternalError(f"{address}: {error or timeout_text}")
 
 
 def _check_status(address: str, status: int, body: bytes) -> bytes:

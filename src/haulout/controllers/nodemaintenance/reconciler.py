@@ -367,7 +367,7 @@ class NodeMaintenanceReconciler(Reconciler[str, Observation, NodeMaintenanceDeci
         except KubeError as error:
             log.debug("cannot check whether the operator may delete pods: %s", error)
             return ""
-        return f"the operator may not delete pods; {GRANT_DELETION}" if missing else ""
+        return f"the operator is not allowed to delete pods; {GRANT_DELETION}" if missing else ""
 
     async def _stray_nodes(self, maintenance: NodeMaintenance) -> tuple[StrayNode, ...]:
         others = [node for node in self._informers.nodes_held_by(maintenance.name) if node.name != maintenance.node]

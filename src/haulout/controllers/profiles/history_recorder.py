@@ -130,7 +130,7 @@ def _is_operational_again(observed: ObservedNode, decision: Decision) -> bool:
 
 
 def known_states(observed: ObservedNode) -> Iterator[NewEntry]:
-    """Yield the states in the annotations of a node: the current ones of its profiles, and those passed before."""
+    """Yield the states in the annotations of a node: the current ones of its profiles, and unrecorded ones before."""
     before = read_unrecorded(observed.node)
     for name, data in observed.statuses.items():
         current = [] if data.transition is None else [UnrecordedState(to=data.current, at=data.transition)]

@@ -223,7 +223,7 @@ class NodeBackend:
             missing = f"{MAINTENANCE_RECORDS.kind} is not installed, so no history is kept"
             return (), "" if self._operator_info.has_history() else missing
         except Forbidden as error:
-            return (), f"Haulout may not read it: {error}"
+            return (), f"Haulout is not allowed to read it: {error}"
         except KubeError as error:
             return (), str(error)
 

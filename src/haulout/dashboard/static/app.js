@@ -76,7 +76,7 @@ async function routed() {
   mark(route);
   if (shown?.page && shown.route.page === route.page && shown.route.name === route.name) {
     shown.route = route;
-    told("route", route);
+    dispatch("route", route);
     return;
   }
   const turn = ++turns;
@@ -110,7 +110,7 @@ function arrive() {
   (main.querySelector("h1") ?? main).focus({ preventScroll: true });
 }
 
-function told(kind, data) {
+function dispatch(kind, data) {
   if (!shown?.page) return;
   try {
     shown.page.update(kind, data);
@@ -228,14 +228,14 @@ function showTheme() {
 
 // Banners
 
-let begun = ""; // the version that this page was loaded from
+let loadedVersion = ""; // the version that this page was loaded from
 let banners = ""; // the banners shown, as JSON to compare with, so that screen readers announce each once
 
 function showBanners() {
   const wanted = [...ownBanners(), ...(store.summary?.banners ?? [])];
-  const said = JSON.stringify(wanted);
-  if (said === banners) return;
-  banners = said;
+  const serialized = JSON.stringify(wanted);
+  if (serialized === banners) return;
+  banners = serialized;
   replace(document.getElementById("banners"), wanted.map(banner));
 }
 
@@ -253,9 +253,9 @@ function lost() {
 // Modules are loaded on demand: modules of another version may not work with the loaded ones.
 function updated() {
   const version = store.summary?.version;
-  begun ||= version;
-  if (version === begun) return [];
-  return [{ level: "info", message: `The operator now runs version ${version}, and this page was loaded from version ${begun}.`, isOld: true }];
+  loadedVersion ||= version;
+  if (version === loadedVersion) return [];
+  return [{ level: "info", message: `The operator now runs version ${version}, and this page was loaded from version ${loadedVersion}.`, isOld: true }];
 }
 
 function banner({ level, message, page, isOld }) {
@@ -291,7 +291,7 @@ store.subscribe((kind, data) => {
     showClock();
   }
   if (kind === "summary" || kind === "connection") showBanners();
-  told(kind, data);
+  dispatch(kind, data);
 });
 addEventListener("hashchange", routed);
 store.start();

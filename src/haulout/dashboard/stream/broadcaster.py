@@ -157,10 +157,12 @@ class Broadcaster:
             return []
         if epoch != self._epoch or not number.isascii() or not number.isdecimal() or int(number[:20]) > self._sequence:
             return None
-        last_seen = int(number)
+        last_received = int(number)
         oldest = self._history[0][0] if self._history else self._sequence + 1
         return (
-            None if last_seen + 1 < oldest else [message for sequence, message in self._history if sequence > last_seen]
+            None
+            if last_received + 1 < oldest
+            else [message for sequence, message in self._history if sequence > last_received]
         )
 
 

@@ -41,7 +41,7 @@ from haulout.dashboard.api.types import (
     NoticesChanged,
     Summary,
 )
-from haulout.errors import HauloutError
+from haulout.errors import ExternalError, HauloutError
 from haulout.httpserver.connections import DASHBOARD
 from haulout.httpserver.listener import listen
 from haulout.kube.client import Client
@@ -288,6 +288,12 @@ async def test_stream_updates_the_cache_and_a_reset_event_reloads_it() -> None:
     assert sorted(fleet_cache.tiles) == ["n1", "n2", "n4"]
     assert abs(fleet_cache.now - NOW) < MINUTE
     assert fleet_cache.problem == ""
+
+
+@pytest.mark.real_time
+async def test_operator_that_is_not_reachable_is_a_short_error() -> None:
+    with pytest.raises(ExternalError, match=r"^http://127\.0\.0\.1:1/api/v2/summary: connection refused$"):
+        await run_top(TopOptions(url="http://127.0.0.1:1", is_once=True))
 
 
 @pytest.mark.real_time

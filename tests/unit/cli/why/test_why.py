@@ -251,7 +251,7 @@ async def test_forbidden_resource_is_a_note(clock: Clock, monkeypatch: pytest.Mo
         monkeypatch.setattr(Client, "list", listing)
         await change(cluster, "n1", labels={PROFILE_LABEL: "staggered"})
         found = await explain(cluster.client, CONFIGURATION, "n1", external=None)
-        assert "Note: leases.coordination.k8s.io: you may not see them (no leases for you)" in text(found)
+        assert "Note: leases.coordination.k8s.io: you are not allowed to read them (no leases for you)" in text(found)
 
 
 async def test_machine_readable_output_has_all_fields(clock: Clock) -> None:

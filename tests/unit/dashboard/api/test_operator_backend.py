@@ -282,7 +282,7 @@ async def test_edit_preview_works_without_a_configuration_in_force(clock: Virtua
         await world.cluster.pass_time(minutes=1)
         found = await preview(world, NIGHTLY)
         texts = {change.text: change.nodes for change in found.changes}
-        assert texts["would get profile os, and go on to maintenance-required now"] == ("n2",)
+        assert texts["would get profile os, and change to maintenance-required now"] == ("n2",)
         assert texts["would get profile os, and stay operational, and wait for wanted"] == ("n1", "n3")
 
 

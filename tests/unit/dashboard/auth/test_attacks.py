@@ -72,12 +72,10 @@ async def test_role_of_the_user_limits_reads_and_actions(tmp_path: Path) -> None
             "sam": (False, None),
         }
         refused = await world.request("/nodes", token="sam")
-        assert (refused.status, refused.error) == (403, "sam may not get /haulout/dashboard")
+        assert (refused.status, refused.error) == (403, "sam cannot get /haulout/dashboard")
         for node in ("n1", "n9"):
             response = await world.act("sam", action="start", node=node)
-            assert (response.status, response.error) == (403, "sam may not get /haulout/dashboard"), (
-                "what there is, too"
-            )
+            assert (response.status, response.error) == (403, "sam cannot get /haulout/dashboard"), "what there is, too"
         refused = await world.act("vera", **START)
         assert refused.status == 403
         assert refused.error.startswith("vera is not allowed to do this: ")

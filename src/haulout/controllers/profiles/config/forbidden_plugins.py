@@ -106,4 +106,4 @@ class _Replacer:
     def _forbidden_reason(self, plugin: Plugin) -> str:
         needed = permissions.permissions_of(plugin, namespace=self._namespace)
         missing = [refusal for each in needed for refusal in self._refused.get(each, ())]
-        return f"the operator may not {format_refusals(missing)}" if missing else ""
+        return f"the operator is not allowed to {format_refusals(missing)}" if missing else ""

@@ -180,7 +180,9 @@ async def _list_or_note(listing: Awaitable[Page[T]], kind: str, notes: list[str]
     except NotFound:
         return ()  # the cluster does not have this resource
     except Forbidden as error:
-        notes.append(f"{kind}: you may not see them ({error.message}); checks that need them may be wrong here")
+        notes.append(
+            f"{kind}: you are not allowed to read them ({error.message}); checks that need them may be wrong here"
+        )
         return ()
 
 

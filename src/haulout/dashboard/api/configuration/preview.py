@@ -50,7 +50,7 @@ class ProfileOutcome:
             case State.OPERATIONAL:
                 return "go back to operational now"
             case str(state) if state:
-                return f"go on to {state} now"
+                return f"change to {state} now"
         waits = f", and wait for {', '.join(self.waits_for)}" if self.waits_for else ""
         return f"stay {self.state}{waits}"
 

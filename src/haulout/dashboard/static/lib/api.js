@@ -21,11 +21,11 @@ export function address(path, parameters) {
 
 // `path` is relative to /api/v2/, as "nodes" or `nodes/${encodeURIComponent(name)}`.
 export function get(path, parameters, { signal } = {}) {
-  return asked(address(path, parameters), { signal });
+  return request(address(path, parameters), { signal });
 }
 
 export function post(path, body, { signal, headers } = {}) {
-  return asked(address(path), {
+  return request(address(path), {
     method: "POST",
     headers: { "Content-Type": "application/json", ...headers },
     body: JSON.stringify(body),
@@ -45,7 +45,7 @@ export async function answer(url, options) {
   return response;
 }
 
-async function asked(url, options) {
+async function request(url, options) {
   const response = await answer(url, options);
   try {
     return await response.json();

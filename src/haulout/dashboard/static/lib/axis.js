@@ -24,10 +24,10 @@ export function axis(start, end, width, { apart = 64, calendar = UTC } = {}) {
   const { time, day, month, weekday, number } = calendar.words;
   const small = isFine ? time : step.unit === "day" ? weekday : number;
   const large = isFine ? { unit: "day", count: 1 } : { unit: "month", count: 1 };
-  const said = (words) => (at) => ({ at, text: words.format(at) });
+  const formatter = (words) => (at) => ({ at, text: words.format(at) });
   return {
-    small: instants(start, end, step, calendar).map(said(small)),
-    large: instants(start, end, large, calendar).map(said(isFine ? day : month)),
+    small: instants(start, end, step, calendar).map(formatter(small)),
+    large: instants(start, end, large, calendar).map(formatter(isFine ? day : month)),
   };
 }
 
@@ -58,13 +58,13 @@ function daysBefore(year, month, day, count) {
 }
 
 function words(timeZone) {
-  const said = (options) => new Intl.DateTimeFormat("en-GB", { timeZone, ...options });
+  const formatter = (options) => new Intl.DateTimeFormat("en-GB", { timeZone, ...options });
   return {
-    time: said({ hour: "2-digit", minute: "2-digit" }),
-    day: said({ weekday: "short", day: "numeric", month: "short" }),
-    month: said({ month: "long", year: "numeric" }),
-    weekday: said({ weekday: "short", day: "numeric" }),
-    number: said({ day: "numeric", month: "short" }),
+    time: formatter({ hour: "2-digit", minute: "2-digit" }),
+    day: formatter({ weekday: "short", day: "numeric", month: "short" }),
+    month: formatter({ month: "long", year: "numeric" }),
+    weekday: formatter({ weekday: "short", day: "numeric" }),
+    number: formatter({ day: "numeric", month: "short" }),
   };
 }
 

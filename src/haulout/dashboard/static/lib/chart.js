@@ -21,7 +21,7 @@ import { range } from "./view.js";
 const LANE = 20;
 const PADDING = 5;
 const MOST_BANDS = 4; // lanes of windows under the axis
-const SPARE = 6; // rows that are drawn beyond what is seen
+const SPARE = 6; // rows that are drawn outside of the visible area
 const THINNEST = 5; // pixels of a bar
 const EVER = 8.64e15;
 const HOW = "Left and right move in time, plus and minus zoom, up and down move between rows, Shift with left and right moves between bars, Enter opens the node. The table shows the same as text.";
@@ -49,8 +49,8 @@ export class Chart {
   #resized = new ResizeObserver(() => this.draw());
   #gestures;
   #look; // called with a new view
-  #seen = null; // the span of the card
-  #seenBefore = null; // the span before the press
+  #hovered = null; // the span of the card
+  #hoveredBefore = null; // the span before the press
 
   constructor({ zone, view, tools = null }) {
     this.zone = zone;
@@ -72,7 +72,7 @@ export class Chart {
     this.element.addEventListener("focusout", () => this.#hide());
     this.element.addEventListener("pointerover", (event) => event.pointerType !== "touch" && this.#pointed(event));
     this.element.addEventListener("pointerleave", () => this.#hide());
-    this.element.addEventListener("pointerdown", () => (this.#seenBefore = this.#seen), true);
+    this.element.addEventListener("pointerdown", () => (this.#hoveredBefore = this.#hovered), true);
     this.element.addEventListener("click", (event) => this.#clicked(event), true);
     this.#resized.observe(this.element);
   }
@@ -130,15 +130,15 @@ export class Chart {
   #drawAxis(start, end, x) {
     const { small, large } = axis(start, end, this.#width, { calendar: this.zone.calendar });
     const mark = (className) => ({ at, text }) => h("span", { class: className, style: { transform: `translateX(${Math.max(0, x(at))}px)` } }, text);
-    const crowded = (list) => list.filter((it, index) => !list[index + 1] || x(list[index + 1].at) - Math.max(0, x(it.at)) > 80);
-    replace(this.#axis, crowded(large).map(mark("tl-large")), small.filter((it) => x(it.at) >= 0).map(mark("tl-small")), this.#nowLabel);
+    const withoutOverlaps = (list) => list.filter((it, index) => !list[index + 1] || x(list[index + 1].at) - Math.max(0, x(it.at)) > 80);
+    replace(this.#axis, withoutOverlaps(large).map(mark("tl-large")), small.filter((it) => x(it.at) >= 0).map(mark("tl-small")), this.#nowLabel);
     const line = (className) => ({ at }) => h("i", { class: className, style: { transform: `translateX(${x(at)}px)` } });
-    const seen = (it) => x(it.at) >= 0;
+    const isOnChart = (it) => x(it.at) >= 0;
     replace(
       this.#grid,
       this.#windows.flatMap((lane) => lane.spans).map((span) => band(span, x, this.#width)),
-      small.filter(seen).map(line("tl-line")),
-      large.filter(seen).map(line("tl-line is-large")),
+      small.filter(isOnChart).map(line("tl-line")),
+      large.filter(isOnChart).map(line("tl-line is-large")),
     );
   }
 
@@ -158,8 +158,8 @@ export class Chart {
 
   #drawNow(x) {
     const at = x(nowMs());
-    const isSeen = at >= 0 && at <= this.#width;
-    this.#now.hidden = this.#nowLabel.hidden = !isSeen;
+    const isVisible = at >= 0 && at <= this.#width;
+    this.#now.hidden = this.#nowLabel.hidden = !isVisible;
     this.#now.style.transform = `translateX(${at}px)`;
     this.#nowLabel.style.transform = `translateX(${at}px) translateX(-50%)`;
   }
@@ -254,19 +254,19 @@ export class Chart {
     const box = element.getBoundingClientRect();
     const left = event.type === "pointerover" ? event.clientX : Math.max(box.left, this.#names);
     this.#card.show(spanCard(found.node, found.span, this.zone), box, left + 12);
-    this.#seen = element;
+    this.#hovered = element;
   }
 
   #hide() {
     this.#card.hide();
-    this.#seen = null;
+    this.#hovered = null;
   }
 
   // Touch cannot hover: the first tap shows the card, the second opens the node.
   #clicked(event) {
     const bar = event.target.closest(".tl-bar");
     if (!bar || event.pointerType !== "touch") return;
-    if (bar === this.#seenBefore) return;
+    if (bar === this.#hoveredBefore) return;
     event.preventDefault();
     bar.focus({ preventScroll: true });
   }
@@ -331,9 +331,9 @@ function place(element, span, x, width) {
   const [left, right] = [x(span.from), span.to === null ? Math.max(x(nowMs()), x(span.from)) + 28 : x(span.to)];
   element.hidden = right < 0 || left > width;
   if (element.hidden) return right < 0 ? -1 : 1;
-  const seen = Math.max(left, -8);
-  const wide = Math.max(THINNEST, Math.min(right, width + 8) - seen);
-  element.style.transform = `translateX(${seen}px)`;
+  const visibleLeft = Math.max(left, -8);
+  const wide = Math.max(THINNEST, Math.min(right, width + 8) - visibleLeft);
+  element.style.transform = `translateX(${visibleLeft}px)`;
   element.style.width = `${wide}px`;
   element.classList.toggle("is-thin", wide < 26);
   element.classList.toggle("is-over", isOver(span));

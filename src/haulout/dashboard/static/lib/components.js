@@ -75,10 +75,10 @@ export function button(text, act, { mark = "", kind = "", title = null, ...rest 
   return h("button", { type: "button", class: ["button", kind], title, onclick: act, ...rest }, mark ? icon(mark) : null, text ? h("span", {}, text) : null);
 }
 
-// A choice of one option: [{value, text, mark}]. `tell(value)` is called on change.
-export function segments(label, options, chosen, tell) {
+// A choice of one option: [{value, text, mark}]. `onChange(value)` is called on change.
+export function segments(label, options, chosen, onChange) {
   const buttons = options.map(({ value, text, mark, title }) =>
-    h("button", { type: "button", "aria-pressed": String(value === chosen), title: title ?? null, data: { value }, onclick: () => tell(value) }, mark ? icon(mark) : null, h("span", {}, text)),
+    h("button", { type: "button", "aria-pressed": String(value === chosen), title: title ?? null, data: { value }, onclick: () => onChange(value) }, mark ? icon(mark) : null, h("span", {}, text)),
   );
   return h("div", { class: "segments", role: "group", "aria-label": label }, buttons);
 }

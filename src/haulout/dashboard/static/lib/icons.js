@@ -1,4 +1,4 @@
-// Icons, on a grid of 16. Lines take the colour of the text around them; `fill` is said where an area is meant.
+// Icons, on a grid of 16. Lines take the colour of the text around them; `fill` marks areas.
 
 const line = (d) => ["path", { d }];
 const area = (d) => ["path", { d, fill: "currentColor", stroke: "none" }];
@@ -6,7 +6,7 @@ const ring = (r, cx = 8, cy = 8) => ["circle", { cx, cy, r }];
 const dot = (r, cx = 8, cy = 8) => ["circle", { cx, cy, r, fill: "currentColor", stroke: "none" }];
 
 export const PATHS = {
-  // The states of nodes: told apart by shape alone, down to 10 pixels. style.css has the same for tiles.
+  // The states of nodes: distinguishable by shape alone, down to 10 pixels. style.css has the same for tiles.
   idle: [dot(2.25)],
   planned: [ring(5), line("M8 5.2V8l2 1.4")],
   draining: [area("M2.5 4h11L8 13.2z")],

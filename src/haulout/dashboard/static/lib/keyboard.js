@@ -11,7 +11,7 @@ const PATIENCE = 1000; // between the two keys of a sequence, in milliseconds
 
 export class Keys {
   #bindings = new Map();
-  #begun = "";
+  #prefix = "";
   #timer = 0;
 
   constructor(target = document) {
@@ -50,16 +50,16 @@ export class Keys {
       return;
     }
     if (document.querySelector("dialog[open]") || isOff()) return;
-    const keys = this.#begun ? `${this.#begun} ${event.key}` : event.key;
-    this.#begun = "";
+    const keys = this.#prefix ? `${this.#prefix} ${event.key}` : event.key;
+    this.#prefix = "";
     clearTimeout(this.#timer);
     const binding = this.#bindings.get(keys);
     if (binding?.act) {
       event.preventDefault();
       binding.act(event);
     } else if ([...this.#bindings.keys()].some((known) => known.startsWith(`${keys} `))) {
-      this.#begun = keys;
-      this.#timer = setTimeout(() => (this.#begun = ""), PATIENCE);
+      this.#prefix = keys;
+      this.#timer = setTimeout(() => (this.#prefix = ""), PATIENCE);
     }
   }
 }

@@ -34,10 +34,10 @@ export class NodeTable {
   #table;
   #scrolled = () => this.#draw();
 
-  constructor(tell) {
+  constructor(onSort) {
     const head = COLUMNS.map(({ key, title }) => {
       const arrow = h("span", { class: "arrow" });
-      const control = h("button", { type: "button", onclick: () => tell(this.#next(key)) }, title, arrow);
+      const control = h("button", { type: "button", onclick: () => onSort(this.#next(key)) }, title, arrow);
       this.#heads[key] = { cell: h("th", { scope: "col", class: `col-${key}` }, control), arrow };
       return this.#heads[key].cell;
     });
@@ -56,8 +56,8 @@ export class NodeTable {
   show(tiles, sort) {
     this.#sort = sorting(sort);
     const { compare } = COLUMNS.find(({ key }) => key === this.#sort.key);
-    const way = this.#sort.isDown ? -1 : 1;
-    this.#sorted = [...tiles].sort((one, other) => way * compare(one, other) || byName(one.name, other.name));
+    const direction = this.#sort.isDown ? -1 : 1;
+    this.#sorted = [...tiles].sort((one, other) => direction * compare(one, other) || byName(one.name, other.name));
     this.#table.setAttribute("aria-rowcount", String(tiles.length + 1));
     for (const [key, { cell, arrow }] of Object.entries(this.#heads)) {
       const isSorted = key === this.#sort.key;
@@ -73,7 +73,7 @@ export class NodeTable {
 
   #draw() {
     if (this.element.hidden) return;
-    const { first, last, height } = this.#sight();
+    const { first, last, height } = this.#visibleRows();
     const wanted = this.#sorted.slice(first, last);
     const names = new Set(wanted.map(({ name }) => name));
     for (const [name, { element }] of this.#rows) {
@@ -105,7 +105,7 @@ export class NodeTable {
     return element;
   }
 
-  #sight() {
+  #visibleRows() {
     const count = this.#sorted.length;
     if (count <= ALL) return { first: 0, last: count, height: 0 };
     const height = parseFloat(getComputedStyle(this.element).getPropertyValue("--row")) || 36;

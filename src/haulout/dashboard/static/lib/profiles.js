@@ -26,7 +26,7 @@ export function profileCard(profile) {
       profile.error ? h("p", { class: "callout level-critical" }, icon("critical"), h("bdi", {}, profile.error)) : null,
       profile.waitingFor ? h("p", { class: "callout level-info" }, icon("clock"), h("span", {}, h("b", {}, "In transition: "), h("bdi", {}, profile.waitingFor))) : null,
       profile.transitions?.length ? drawing(profile) : null,
-      current.length ? current.map((it) => way(profile, it)) : h("p", { class: "dim" }, (profile.transitions ?? []).length ? "No transition leaves this state." : "This profile has no transitions."),
+      current.length ? current.map((it) => transitionItem(profile, it)) : h("p", { class: "dim" }, (profile.transitions ?? []).length ? "No transition leaves this state." : "This profile has no transitions."),
       profile.notifications?.length ? h("p", { class: "dim small" }, `Notified: ${profile.notifications.join(", ")}.`) : null,
     ),
   );
@@ -49,16 +49,16 @@ function drawing(profile) {
   return figure;
 }
 
-function way(profile, transition) {
+function transitionItem(profile, transition) {
   const { target, expression, veto, error, checks = [], triggers = [], remedies = [] } = transition;
-  const stands = verdictOf(transition);
+  const outcome = verdictOf(transition);
   return h(
     "section",
-    { class: ["way", `is-${stands}`] },
+    { class: ["way", `is-${outcome}`] },
     h(
       "h3",
       {},
-      icon(...WAYS[stands]),
+      icon(...WAYS[outcome]),
       h("span", {}, "to ", h("bdi", {}, target)),
       expression ? h("code", {}, h("bdi", {}, expression)) : h("span", { class: "dim" }, "always"),
     ),
@@ -71,17 +71,17 @@ function way(profile, transition) {
 }
 
 function check(profile, { name, type, passed, reason, error, changesAt, info = {} }) {
-  const said = VERDICTS[error ? "unknown" : String(passed ?? (reason ? "unknown" : "unasked"))];
+  const result = VERDICTS[error ? "unknown" : String(passed ?? (reason ? "unknown" : "unasked"))];
   const more = Object.entries(info);
   return h(
     "li",
     { class: "check" },
-    h("span", { class: "check-verdict" }, verdict(said.tone, h("span", { class: "unseen" }, said.word), said.mark)),
+    h("span", { class: "check-verdict" }, verdict(result.tone, h("span", { class: "unseen" }, result.word), result.mark)),
     h("span", { class: "check-name" }, h("code", {}, h("bdi", {}, name)), " ", h("span", { class: "dim" }, h("bdi", {}, type))),
     h(
       "div",
       { class: "check-why" },
-      h("p", {}, error ? h("span", { class: "tone-bad" }, h("bdi", {}, error)) : reason ? h("bdi", {}, reason) : h("span", { class: "dim" }, said.word)),
+      h("p", {}, error ? h("span", { class: "tone-bad" }, h("bdi", {}, error)) : reason ? h("bdi", {}, reason) : h("span", { class: "dim" }, result.word)),
       changesAt ? h("p", { class: "dim small" }, "May change ", t(changesAt)) : null,
       more.length ? fold(`check ${profile.name} ${name}`, "Check details", {}, h("dl", { class: "facts small" }, more.map(([key, value]) => [h("dt", {}, key), h("dd", { class: "mono" }, shown(value))]))) : null,
     ),

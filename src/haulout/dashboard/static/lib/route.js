@@ -12,8 +12,8 @@ export function parse(hash) {
 export function format({ page = HOME, name = "", parameters = {} }) {
   const query = new URLSearchParams(Object.entries(parameters).filter(([, value]) => value !== "" && value != null));
   const path = name ? `#/${page}/${encodeURIComponent(name)}` : `#/${page}`;
-  const said = query.toString().replaceAll("%2C", ",").replaceAll("%3A", ":").replaceAll("%2F", "/");
-  return said ? `${path}?${said}` : path;
+  const queryText = query.toString().replaceAll("%2C", ",").replaceAll("%3A", ":").replaceAll("%2F", "/");
+  return queryText ? `${path}?${queryText}` : path;
 }
 
 export function toNode(name) {

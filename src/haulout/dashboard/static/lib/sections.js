@@ -15,15 +15,15 @@ export class Sections {
 
   // The page decides where the section goes: it inserts `place(key)`.
   place(key) {
-    if (!this.#parts.has(key)) this.#parts.set(key, { element: h("div", { class: "section", hidden: true }), said: undefined });
+    if (!this.#parts.has(key)) this.#parts.set(key, { element: h("div", { class: "section", hidden: true }), serialized: undefined });
     return this.#parts.get(key).element;
   }
 
   show(key, data, build) {
     const part = (this.place(key), this.#parts.get(key));
-    const said = JSON.stringify(data) ?? "";
-    if (part.said === said) return;
-    part.said = said;
+    const serialized = JSON.stringify(data) ?? "";
+    if (part.serialized === serialized) return;
+    part.serialized = serialized;
     const held = [...part.element.querySelectorAll(FOCUSABLE)].indexOf(document.activeElement);
     const made = build(data);
     part.element.replaceChildren(...(made ? [made] : []));

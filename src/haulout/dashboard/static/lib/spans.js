@@ -46,7 +46,7 @@ export function isOver(span) {
 }
 
 // "took 2 h, ended 3 h ago", "for 42 min so far", "begins in 12 min, for 1 h"
-export function lasting(span) {
+export function durationText(span) {
   const now = nowMs();
   const whole = span.to === null ? null : duration((span.to - span.from) / 1000);
   if (span.from > now) return `begins in ${duration((span.from - now) / 1000)}${whole ? `, for ${whole}` : ", duration unknown"}`;
@@ -57,7 +57,7 @@ export function lasting(span) {
 
 export function inWords(span, zone) {
   const end = span.to === null ? "no end" : zone.full(span.to);
-  return [kindWord(span), span.title, span.state, `${zone.full(span.from)} to ${end}`, lasting(span), span.message].filter(Boolean).join(", ");
+  return [kindWord(span), span.title, span.state, `${zone.full(span.from)} to ${end}`, durationText(span), span.message].filter(Boolean).join(", ");
 }
 
 // The card of a span.
@@ -75,7 +75,7 @@ export function spanCard(node, span, zone) {
       node ? line("Node", h("bdi", {}, node)) : null,
       line("From", both(span.from)),
       line("To", span.to === null ? "unknown" : both(span.to)),
-      line("Duration", lasting(span)),
+      line("Duration", durationText(span)),
     ),
     span.message ? h("p", { class: "span-card-message" }, h("bdi", {}, span.message)) : null,
   );

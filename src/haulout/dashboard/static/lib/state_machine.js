@@ -14,32 +14,32 @@ const LETTER = 6.4; // pixels, of the small text
 // A drawing of `profile` (a ProfileState) for a place that is `width` pixels wide.
 export function machine(profile, width) {
   const states = [...new Set([...STATES, profile.state, ...(profile.transitions ?? []).flatMap((it) => [it.source, it.target])])];
-  const ways = waysOf(profile.transitions ?? []);
+  const links = linksOf(profile.transitions ?? []);
   const gap = (width - states.length * BOX.width) / (states.length - 1);
-  const plan = gap >= NARROWEST_GAP ? across(states, ways, width, Math.min(gap, 240)) : down(states, ways, width);
+  const plan = gap >= NARROWEST_GAP ? across(states, links, width, Math.min(gap, 240)) : down(states, links, width);
   return s(
     "svg",
-    { class: "machine", viewBox: `0 0 ${plan.width} ${plan.height}`, width: plan.width, height: plan.height, role: "img", "aria-label": inWords(profile, ways) },
-    ways.map((way) => drawWay(way, plan)),
+    { class: "machine", viewBox: `0 0 ${plan.width} ${plan.height}`, width: plan.width, height: plan.height, role: "img", "aria-label": inWords(profile, links) },
+    links.map((link) => drawLink(link, plan)),
     states.map((state) => drawState(state, plan.boxes.get(state), state === profile.state, state === profile.state && Boolean(profile.waitingFor))),
   );
 }
 
 // Transitions between the same two states share a line, which shows the best result.
-function waysOf(transitions) {
-  const ways = new Map();
+function linksOf(transitions) {
+  const links = new Map();
   for (const it of transitions.filter((one) => one.source !== one.target)) {
     const key = `${it.source}\n${it.target}`;
-    const way = ways.get(key) ?? { source: it.source, target: it.target, all: [] };
-    way.all.push(it);
-    ways.set(key, way);
+    const link = links.get(key) ?? { source: it.source, target: it.target, all: [] };
+    link.all.push(it);
+    links.set(key, link);
   }
-  for (const way of ways.values()) {
-    const verdicts = way.all.map(verdictOf);
-    way.verdict = ["open", "closed"].find((it) => verdicts.includes(it)) ?? "elsewhere";
-    way.text = way.all.map((it) => it.expression || "always").join(" or ");
+  for (const link of links.values()) {
+    const verdicts = link.all.map(verdictOf);
+    link.verdict = ["open", "closed"].find((it) => verdicts.includes(it)) ?? "elsewhere";
+    link.text = link.all.map((it) => it.expression || "always").join(" or ");
   }
-  return [...ways.values()];
+  return [...links.values()];
 }
 
 // `open`, `closed`, or `elsewhere`: it does not start at the current state, or its checks are not evaluated yet, as
@@ -53,9 +53,9 @@ export function verdictOf({ isCurrent, passed, veto, error, checks = [] }) {
 
 const MARKS = { open: "✓ ", closed: "✗ ", elsewhere: "" };
 
-function inWords(profile, ways) {
-  const said = { open: "passes", closed: "does not pass", elsewhere: "" };
-  const all = ways.map((it) => `${it.source} to ${it.target} when ${it.text}${said[it.verdict] && `, which ${said[it.verdict]}`}`);
+function inWords(profile, links) {
+  const verdictTexts = { open: "passes", closed: "does not pass", elsewhere: "" };
+  const all = links.map((it) => `${it.source} to ${it.target} when ${it.text}${verdictTexts[it.verdict] && `, which ${verdictTexts[it.verdict]}`}`);
   return `Profile ${profile.name} is ${profile.state}. Transitions: ${all.join("; ") || "none"}.`;
 }
 
@@ -69,31 +69,31 @@ function drawState(state, box, isCurrent, isLeaving) {
   );
 }
 
-function drawWay(way, plan) {
-  const { points, label } = plan.route(way);
-  const full = `${way.source} → ${way.target}: ${MARKS[way.verdict]}${way.text}`;
+function drawLink(link, plan) {
+  const { points, label } = plan.route(link);
+  const full = `${link.source} → ${link.target}: ${MARKS[link.verdict]}${link.text}`;
   return s(
     "g",
-    { class: `machine-way is-${way.verdict}` },
+    { class: `machine-way is-${link.verdict}` },
     s("title", {}, full),
     s("path", { class: "machine-line", d: rounded(points) }),
     s("path", { class: "machine-head", d: head(points.at(-2), points.at(-1)) }),
-    s("text", { x: label.x, y: label.y, "text-anchor": label.anchor }, cut(MARKS[way.verdict] + way.text, label.room / LETTER)),
+    s("text", { x: label.x, y: label.y, "text-anchor": label.anchor }, cut(MARKS[link.verdict] + link.text, label.room / LETTER)),
   );
 }
 
-function across(states, ways, width, gap) {
+function across(states, links, width, gap) {
   const index = new Map(states.map((state, at) => [state, at]));
   const distance = (it) => index.get(it.target) - index.get(it.source);
-  const above = ways.some((it) => distance(it) > 1) ? 44 : 12;
-  const below = ways.some((it) => distance(it) < -1) ? 44 : 12;
+  const above = links.some((it) => distance(it) > 1) ? 44 : 12;
+  const below = links.some((it) => distance(it) < -1) ? 44 : 12;
   const left = Math.max(0, (width - states.length * BOX.width - (states.length - 1) * gap) / 2);
   const boxes = new Map(states.map((state, at) => [state, { ...BOX, x: left + at * (BOX.width + gap), y: above }]));
   const middle = above + BOX.height / 2;
 
-  const route = (way) => {
-    const [from, to] = [boxes.get(way.source), boxes.get(way.target)];
-    const steps = distance(way);
+  const route = (link) => {
+    const [from, to] = [boxes.get(link.source), boxes.get(link.target)];
+    const steps = distance(link);
     const forward = steps > 0;
     if (Math.abs(steps) === 1) {
       const y = middle + (forward ? -9 : 9);
@@ -115,22 +115,22 @@ function across(states, ways, width, gap) {
   return { width, height: above + BOX.height + below, boxes, route };
 }
 
-function down(states, ways, width) {
+function down(states, links, width) {
   const index = new Map(states.map((state, at) => [state, at]));
   const distance = (it) => index.get(it.target) - index.get(it.source);
   const gap = 58;
-  const side = { left: ways.some((it) => distance(it) > 1) ? 24 : 2, right: ways.some((it) => distance(it) < -1) ? 24 : 2 };
+  const side = { left: links.some((it) => distance(it) > 1) ? 24 : 2, right: links.some((it) => distance(it) < -1) ? 24 : 2 };
   const inner = Math.max(80, width - side.left - side.right);
   const boxes = new Map(states.map((state, at) => [state, { x: side.left, y: 2 + at * (BOX.height + gap), width: inner, height: BOX.height }]));
 
-  const route = (way) => {
-    const [from, to] = [boxes.get(way.source), boxes.get(way.target)];
-    const steps = distance(way);
+  const route = (link) => {
+    const [from, to] = [boxes.get(link.source), boxes.get(link.target)];
+    const steps = distance(link);
     const forward = steps > 0;
     if (Math.abs(steps) === 1) {
       const x = side.left + (forward ? 18 : inner / 2 + 18);
       const [start, end] = forward ? [from.y + from.height + 3, to.y - 3] : [from.y - 3, to.y + to.height + 3];
-      const alone = !ways.some((it) => it.source === way.target && it.target === way.source);
+      const alone = !links.some((it) => it.source === link.target && it.target === link.source);
       return {
         points: [{ x, y: start }, { x, y: end }],
         label: { x: x + 10, y: (start + end) / 2 + 4, anchor: "start", room: (alone && forward ? inner : inner / 2) - 36 },

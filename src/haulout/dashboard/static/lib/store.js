@@ -51,11 +51,11 @@ export class Store {
   }
 
   start() {
-    document.addEventListener("visibilitychange", () => this.#seen());
+    document.addEventListener("visibilitychange", () => this.#onVisibilityChange());
     addEventListener("pagehide", () => this.#stream.close());
-    addEventListener("pageshow", (event) => event.persisted && this.#seen());
+    addEventListener("pageshow", (event) => event.persisted && this.#onVisibilityChange());
     get("session").then((session) => this.#keep("session", session), () => {});
-    this.#seen();
+    this.#onVisibilityChange();
   }
 
   subscribe(listener) {
@@ -73,7 +73,7 @@ export class Store {
     if (this.notices) return;
     const { notices } = await get("notices");
     this.notices = byName(notices);
-    this.#tell("notices", null);
+    this.#notify("notices", null);
   }
 
   // Reconnects and reloads everything, as after an error that was shown.
@@ -86,7 +86,7 @@ export class Store {
     return there + (performance.now() - here) * rate;
   }
 
-  #seen() {
+  #onVisibilityChange() {
     clearTimeout(this.#clockTimer);
     if (document.hidden) {
       this.#stream.close();
@@ -140,9 +140,9 @@ export class Store {
     if (notices) this.notices = byName(notices.notices);
     if (clusters) this.clusters = byName(clusters.clusters);
     this.#connected("live");
-    this.#tell("fleet");
-    if (clusters) this.#tell("clusters", null);
-    if (notices) this.#tell("notices", null);
+    this.#notify("fleet");
+    if (clusters) this.#notify("clusters", null);
+    if (notices) this.#notify("notices", null);
     const waiting = this.#waiting;
     this.#waiting = null;
     for (const [kind, data] of waiting) this.#apply(kind, data);
@@ -153,13 +153,13 @@ export class Store {
     else if (kind === "clusters") this.clusters && this.#change(this.clusters, kind, data);
     else if (kind === "nodes") this.#change(this.nodes, kind, data);
     else if (kind === "notices") this.notices && this.#change(this.notices, kind, data);
-    else this.#tell(kind, data);
+    else this.#notify(kind, data);
   }
 
   #change(map, kind, data) {
     for (const one of data.changed ?? []) map.set(one.key ?? one.name, one);
     for (const name of data.deleted ?? []) map.delete(name);
-    this.#tell(kind, data);
+    this.#notify(kind, data);
   }
 
   #sum(summary) {
@@ -173,7 +173,7 @@ export class Store {
 
   #keep(what, value) {
     this[what] = value;
-    this.#tell(what, value);
+    this.#notify(what, value);
   }
 
   #connected(state, problem = "") {
@@ -182,10 +182,10 @@ export class Store {
     const since = isSame ? this.connection.since : Date.now();
     const at = isSame ? this.connection.at : this.now();
     this.connection = { state, since, at, problem };
-    this.#tell("connection", this.connection);
+    this.#notify("connection", this.connection);
   }
 
-  #tell(kind, data) {
+  #notify(kind, data) {
     for (const listener of this.#listeners) listener(kind, data);
   }
 

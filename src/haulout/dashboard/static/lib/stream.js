@@ -15,7 +15,7 @@ const SILENCE = 90_000; // without data for that long the connection is consider
 export class Stream {
   #where;
   #on;
-  #asked = null; // the AbortController of the request that runs
+  #request = null; // the AbortController of the request that runs
   #again = 0; // the timer of the next try
   #silence = 0;
   #tries = 0;
@@ -34,22 +34,22 @@ export class Stream {
   close() {
     clearTimeout(this.#again);
     clearTimeout(this.#silence);
-    this.#asked?.abort();
-    this.#asked = null;
+    this.#request?.abort();
+    this.#request = null;
   }
 
   async #try() {
-    const asked = new AbortController();
-    this.#asked = asked;
+    const request = new AbortController();
+    this.#request = request;
     let problem = new ApiError("The connection ended.");
     try {
-      const response = await answer(this.#where(), { signal: asked.signal, headers: { Accept: "text/event-stream" } });
-      this.#heard(asked);
-      await this.#read(response.body, asked);
+      const response = await answer(this.#where(), { signal: request.signal, headers: { Accept: "text/event-stream" } });
+      this.#restartSilenceTimer(request);
+      await this.#read(response.body, request);
     } catch (error) {
       if (error.name === "ApiError") problem = error;
     }
-    if (this.#asked !== asked) return; // closed or reopened meanwhile
+    if (this.#request !== request) return; // closed or reopened meanwhile
     clearTimeout(this.#silence);
     const again = this.#tries === 0 ? 0 : Math.min(LONGEST, 1000 * 2 ** (this.#tries - 1));
     const pause = problem.status === 401 || problem.status === 403 ? REFUSED : again;
@@ -58,7 +58,7 @@ export class Stream {
     this.#on.broken(problem); // last, as it may close or open it
   }
 
-  async #read(body, asked) {
+  async #read(body, request) {
     const reader = body.pipeThrough(new TextDecoderStream()).getReader();
     const parser = new Parser((kind, data) => {
       this.#tries = 0;
@@ -66,15 +66,15 @@ export class Stream {
     });
     for (;;) {
       const { done, value } = await reader.read();
-      if (done || this.#asked !== asked) return;
-      this.#heard(asked);
+      if (done || this.#request !== request) return;
+      this.#restartSilenceTimer(request);
       parser.take(value);
     }
   }
 
-  #heard(asked) {
+  #restartSilenceTimer(request) {
     clearTimeout(this.#silence);
-    this.#silence = setTimeout(() => asked.abort(), SILENCE);
+    this.#silence = setTimeout(() => request.abort(), SILENCE);
   }
 }
 
@@ -83,10 +83,10 @@ export class Parser {
   #rest = "";
   #kind = "";
   #data = [];
-  #tell;
+  #onEvent;
 
-  constructor(tell) {
-    this.#tell = tell;
+  constructor(onEvent) {
+    this.#onEvent = onEvent;
   }
 
   take(text) {
@@ -107,6 +107,6 @@ export class Parser {
     const data = this.#data.join("\n");
     this.#kind = "";
     this.#data = [];
-    if (data) this.#tell(kind, JSON.parse(data));
+    if (data) this.#onEvent(kind, JSON.parse(data));
   }
 }

@@ -70,12 +70,12 @@ export function t(time, { words = relative, className = "" } = {}) {
   if (!time || Number.isNaN(ms(time))) return null;
   const element = h("time", { class: className || null, datetime: new Date(ms(time)).toISOString(), title: full(time) }, words(time));
   alive.add(new WeakRef(element));
-  said.set(element, { time, words });
+  relativeTimes.set(element, { time, words });
   return element;
 }
 
 const alive = new Set();
-const said = new WeakMap();
+const relativeTimes = new WeakMap();
 
 // Called each second by the shell. Removed elements are dropped; hidden ones are skipped.
 export function tick() {
@@ -86,7 +86,7 @@ export function tick() {
       continue;
     }
     if (!element.isConnected) continue;
-    const { time, words } = said.get(element);
+    const { time, words } = relativeTimes.get(element);
     setText(element, words(time));
   }
 }

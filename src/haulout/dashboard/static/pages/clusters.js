@@ -6,7 +6,7 @@
 
 import { MARKS, MARK_WORDS, filtersOf, grouped, isUnreachable, isWorthSplitting, marksOf, matches, matchesButMark, nameOf, namespaceOf } from "../lib/clusters.js";
 import { h, icon, replace, setText } from "../lib/dom.js";
-import { narrowing } from "../lib/filter_fields.js";
+import { filterBar } from "../lib/filter_fields.js";
 import { button, card, command, empty, failure, loading, meter, pageHead, verdict } from "../lib/components.js";
 import { format } from "../lib/route.js";
 import { fold } from "../lib/sections.js";
@@ -20,11 +20,11 @@ export function mount(root, context) {
   const tiles = new Map(); // by key: {tile, isOpen, element}
   const groups = new Map(); // by title: {element, count, list}
   const chips = {};
-  let beside = ""; // what is said there, to compare with
+  let beside = ""; // its data as JSON, to compare with
   let frame = 0;
 
   const set = (parameters, options) => go({ parameters: { ...context.route.parameters, ...parameters } }, options);
-  const bar = narrowing("Filter clusters", [{ name: "q", label: "Search clusters" }, { name: "namespace", label: "Namespace", all: "All namespaces", options: [] }], (parameters) => set(parameters, { replace: true }), chipRow());
+  const bar = filterBar("Filter clusters", [{ name: "q", label: "Search clusters" }, { name: "namespace", label: "Namespace", all: "All namespaces", options: [] }], (parameters) => set(parameters, { replace: true }), chipRow());
   const count = h("span", { class: "total" });
   const aside = h("aside", { class: "fleet-aside", "aria-label": "Overview" });
   const main = h("div", { class: "clusters-main" });
@@ -97,18 +97,18 @@ export function mount(root, context) {
     if (groups.size === 0) replace(main);
     const titles = new Set(wanted.map(([title]) => title));
     for (const [title, { element }] of groups) if (!titles.has(title)) element.remove(), groups.delete(title);
-    const seen = new Set();
+    const present = new Set();
     wanted.forEach(([title, list], index) => {
       const group = groupOf(title);
       if (main.children[index] !== group.element) main.insertBefore(group.element, main.children[index] ?? null);
       setText(group.count, String(list.length));
       list.forEach((tile, at) => {
-        seen.add(tile.key);
+        present.add(tile.key);
         const element = made(tile, open.has(tile.key), !title);
         if (group.list.children[at] !== element) group.list.insertBefore(element, group.list.children[at] ?? null);
       });
     });
-    for (const [key, { element }] of tiles) if (!seen.has(key)) element.remove(), tiles.delete(key);
+    for (const [key, { element }] of tiles) if (!present.has(key)) element.remove(), tiles.delete(key);
   }
 
   function groupOf(title) {
@@ -157,9 +157,9 @@ export function mount(root, context) {
   function showBeside(all) {
     const lost = all.filter(isUnreachable).sort((one, other) => ms(one.since ?? 0) - ms(other.since ?? 0));
     const budgets = store.summary?.budgets ?? [];
-    const said = JSON.stringify([lost.slice(0, FEW), lost.length, budgets]);
-    if (said === beside) return;
-    beside = said;
+    const serialized = JSON.stringify([lost.slice(0, FEW), lost.length, budgets]);
+    if (serialized === beside) return;
+    beside = serialized;
     replace(aside, attention(lost), budgets.length ? card("Clusters in maintenance at once", { className: "budgets" }, h("ul", {}, budgets.map(budget))) : null);
   }
 
@@ -188,9 +188,9 @@ function clusterLink(key) {
   return h("a", { class: "node-link", href: format({ page: "clusters", parameters: { q: key, open: key } }) }, h("bdi", {}, key));
 }
 
-function vertical(all, from, way) {
+function vertical(all, from, direction) {
   const box = from.getBoundingClientRect();
-  const rows = all.map((element) => ({ element, box: element.getBoundingClientRect() })).filter((it) => way * (it.box.top - box.top) > 4);
+  const rows = all.map((element) => ({ element, box: element.getBoundingClientRect() })).filter((it) => direction * (it.box.top - box.top) > 4);
   const nearest = Math.min(...rows.map((it) => Math.abs(it.box.top - box.top)));
   const row = rows.filter((it) => Math.abs(it.box.top - box.top) < nearest + 4);
   return row.sort((one, other) => Math.abs(one.box.left - box.left) - Math.abs(other.box.left - box.left))[0]?.element;

@@ -22,31 +22,31 @@ export function mount(root, context) {
   const { api, go } = context;
   let file = null;
   let problem = null;
-  let asked = null;
+  let request = null;
   let shown = "";
   let warned = ""; // the banners at the last request: a change may mean another file
 
   const banners = () => JSON.stringify(context.store.summary?.banners ?? []);
-  const tell = (parameters, options = { replace: true }) => go({ parameters: { ...context.route.parameters, ...parameters } }, options);
+  const setParameters = (parameters, options = { replace: true }) => go({ parameters: { ...context.route.parameters, ...parameters } }, options);
   const tools = h("div", { class: "row" });
   const content = h("div", { class: "conf" });
   replace(root, pageHead("Configuration", tools), content);
   replace(content, loading("the configuration"));
   const trial = tryOut(context, () => file);
-  const keys = [context.keys.on("n", "Next finding", () => jump(1)), context.keys.on("p", "Previous finding", () => jump(-1)), context.keys.on("e", "Preview", () => tell({ tab: "try", line: "" }, {}))];
+  const keys = [context.keys.on("n", "Next finding", () => jump(1)), context.keys.on("p", "Previous finding", () => jump(-1)), context.keys.on("e", "Preview", () => setParameters({ tab: "try", line: "" }, {}))];
   const again = setInterval(() => document.hidden || load(), AGAIN);
   load();
 
   async function load() {
     warned = banners();
-    asked?.abort();
-    const mine = (asked = new AbortController());
+    request?.abort();
+    const mine = (request = new AbortController());
     try {
       const answer = await api.get("configuration", {}, { signal: mine.signal });
-      if (mine !== asked) return;
+      if (mine !== request) return;
       [file, problem] = [answer, null];
     } catch (error) {
-      if (mine !== asked || error.name === "AbortError") return;
+      if (mine !== request || error.name === "AbortError") return;
       problem = error;
     }
     show();
@@ -60,16 +60,16 @@ export function mount(root, context) {
 
   function show() {
     if (!file) return void (problem && replace(content, failure(problem, load)));
-    const said = JSON.stringify([file, tab()]);
-    if (said !== shown) draw();
-    shown = said;
+    const serialized = JSON.stringify([file, tab()]);
+    if (serialized !== shown) draw();
+    shown = serialized;
     const line = Number(context.route.parameters.line);
     if (line && tab() !== "try") light(content, line);
   }
 
   function draw() {
     const tabs = [{ value: "file", text: isBroken() ? "Newest file" : "The file", mark: isBroken() ? "critical" : "configuration" }, ...(isBroken() ? [{ value: "good", text: "In force", mark: "check" }] : []), { value: "try", text: "Preview", mark: "unknown" }];
-    const chooser = segments("Which", tabs, tab(), (value) => tell({ tab: value === "file" ? "" : value, line: "" }, {}));
+    const chooser = segments("Which", tabs, tab(), (value) => setParameters({ tab: value === "file" ? "" : value, line: "" }, {}));
     choose(chooser, tab());
     replace(tools, chooser);
     replace(content, state(), tab() === "try" ? trial.element : reading(tab()));
@@ -105,16 +105,16 @@ export function mount(root, context) {
     return h(
       "div",
       { class: "conf-grid" },
-      card(name, { className: "conf-file", tools: h("span", { class: "row conf-tools" }, steps, copyButton(text ?? "", "Copy the file"), button("Try an edit", () => tell({ tab: "try", line: "" }, {}))) }, text ? listing(text, findings, { label: name, pick: (line) => tell({ line: String(line) }) }) : empty("The file is empty", "")),
-      h("div", { class: "conf-side" }, findings.length ? card("Findings", { note: counted(findings) }, findingList(findings, (line) => tell({ line: String(line) }))) : null, profileTexts(file.profiles ?? [], which === "file" && isBroken() ? "of the file in force" : "")),
+      card(name, { className: "conf-file", tools: h("span", { class: "row conf-tools" }, steps, copyButton(text ?? "", "Copy the file"), button("Try an edit", () => setParameters({ tab: "try", line: "" }, {}))) }, text ? listing(text, findings, { label: name, pick: (line) => setParameters({ line: String(line) }) }) : empty("The file is empty", "")),
+      h("div", { class: "conf-side" }, findings.length ? card("Findings", { note: counted(findings) }, findingList(findings, (line) => setParameters({ line: String(line) }))) : null, profileTexts(file.profiles ?? [], which === "file" && isBroken() ? "of the file in force" : "")),
     );
   }
 
   function jump(by) {
     if (!file || tab() === "good") return;
     if (tab() === "try") return void trial.jump(by);
-    const line = stepped(file.findings ?? [], Number(context.route.parameters.line), by);
-    if (line) tell({ line: String(line) });
+    const line = findingAfter(file.findings ?? [], Number(context.route.parameters.line), by);
+    if (line) setParameters({ line: String(line) });
   }
 
   return {
@@ -124,8 +124,8 @@ export function mount(root, context) {
     },
     unmount() {
       clearInterval(again);
-      asked?.abort();
-      asked = null;
+      request?.abort();
+      request = null;
       trial.end();
       for (const remove of keys) remove();
     },
@@ -137,7 +137,7 @@ function profileTexts(profiles, note = "") {
   return card("Explanation", { note }, profiles.map((it) => fold(`words ${it.name}`, `Profile ${it.name}`, { isOpen: profiles.length < 4 }, profileText(it))));
 }
 
-// Lines are indented by what they belong to: states, and what is said about each. After these come those about its parts.
+// Lines are indented by what they belong to: states, and the sentences about each. The sentences about its parts follow.
 function profileText({ name, text }) {
   const lines = text.filter((line) => line.trim() !== `profile ${name}`);
   const parts = lines.filter((line) => PART.test(line));
@@ -155,7 +155,7 @@ function profileText({ name, text }) {
 
 function tryOut({ api }, current) {
   let timer = 0;
-  let asked = null;
+  let request = null;
   let findings = [];
   let at = 0; // the last line jumped to
   const editor = new Editor("Edit to preview", { changed: typed });
@@ -187,15 +187,15 @@ function tryOut({ api }, current) {
   }
 
   async function check() {
-    asked?.abort();
-    const mine = (asked = new AbortController());
+    request?.abort();
+    const mine = (request = new AbortController());
     say("clock", "dim", "Checking …");
     element.setAttribute("aria-busy", "true");
     try {
       const answer = await api.post("configuration/check", { text: draft }, { signal: mine.signal });
-      if (mine === asked) show(answer);
+      if (mine === request) show(answer);
     } catch (error) {
-      if (mine !== asked || error.name === "AbortError") return;
+      if (mine !== request || error.name === "AbortError") return;
       say("critical", "bad", `The check failed: ${error.message}`);
     }
     element.removeAttribute("aria-busy");
@@ -226,7 +226,7 @@ function tryOut({ api }, current) {
   }
 
   function jump(by) {
-    at = stepped(findings, at, by) ?? 0;
+    at = findingAfter(findings, at, by) ?? 0;
     if (at) editor.jump(at);
   }
 
@@ -236,8 +236,8 @@ function tryOut({ api }, current) {
     jump,
     end() {
       clearTimeout(timer);
-      asked?.abort();
-      asked = null;
+      request?.abort();
+      request = null;
     },
   };
 }
@@ -249,7 +249,7 @@ function difference(added, gone) {
 }
 
 // The line of the next finding after a line, or of the one before it; wraps around.
-function stepped(findings, from, by) {
+function findingAfter(findings, from, by) {
   const lines = [...new Set(findings.map((it) => it.line).filter(Boolean))].sort((a, b) => a - b);
   if (by > 0) return lines.find((it) => it > (from || 0)) ?? lines[0];
   return lines.findLast((it) => it < (from || 0)) ?? lines.at(-1);

@@ -44,7 +44,7 @@ class FleetPage {
   #aside = h("aside", { class: "fleet-aside", "aria-label": "Overview" });
   #none = h("div", { class: "card", hidden: true });
   #chipOf = {};
-  #said = ""; // beside the map
+  #serialized = ""; // beside the map
 
   constructor(root, context) {
     this.#context = context;
@@ -269,9 +269,9 @@ class FleetPage {
     const now = nowMs();
     const soon = tiles.filter(({ nextAt, state }) => state === "planned" && nextAt && ms(nextAt) > now).sort((one, other) => ms(one.nextAt) - ms(other.nextAt));
     const budgets = this.#store.summary?.budgets ?? [];
-    const said = JSON.stringify([blocked.slice(0, FEW), blocked.length, soon.slice(0, FEW), soon.length, budgets]);
-    if (said === this.#said) return;
-    this.#said = said;
+    const serialized = JSON.stringify([blocked.slice(0, FEW), blocked.length, soon.slice(0, FEW), soon.length, budgets]);
+    if (serialized === this.#serialized) return;
+    this.#serialized = serialized;
     replace(this.#aside, attention(blocked), budgetsCard(budgets), coming(soon));
   }
 }

@@ -35,10 +35,10 @@ export function mount(root, context) {
 
   function show() {
     if (!known || !context.store.summary) return;
-    const said = JSON.stringify([known, context.store.summary.leader]);
-    if (said === last || isMarked(body)) return;
+    const serialized = JSON.stringify([known, context.store.summary.leader]);
+    if (serialized === last || isMarked(body)) return;
     keepingFocus(body, () => replace(body, content(known, context)));
-    last = said;
+    last = serialized;
   }
 
   replace(root, pageHead("Health", button("Refresh", look, { mark: "refresh" })), body);

@@ -5,7 +5,7 @@
 import { DAY } from "../lib/axis.js";
 import { h, icon, replace, setText } from "../lib/dom.js";
 import { historyTable } from "../lib/history_list.js";
-import { narrowing } from "../lib/filter_fields.js";
+import { filterBar } from "../lib/filter_fields.js";
 import { button, choose, command, empty, failure, loading, pageHead, segments } from "../lib/components.js";
 
 const SPANS = { "1d": DAY, "1w": 7 * DAY, "1mo": 30 * DAY, all: null };
@@ -24,20 +24,20 @@ export function mount(root, context) {
   const { api, store, go } = context;
   let data = null;
   let problem = null;
-  let asked = null;
-  let said = ""; // the query of `data` or `problem`
+  let request = null;
+  let loadedQuery = ""; // the query of `data` or `problem`
 
-  const tell = (parameters) => go({ parameters: { ...context.route.parameters, ...parameters } }, { replace: true });
-  const bar = narrowing(
+  const setParameters = (parameters) => go({ parameters: { ...context.route.parameters, ...parameters } }, { replace: true });
+  const bar = filterBar(
     "Filter the history",
     [
       { name: "q", label: "Search the history" },
       { name: "object", label: "Object", all: "All entries", options: KINDS },
       { name: "node", label: "Node", all: "All nodes", options: [] },
     ],
-    tell,
+    setParameters,
   );
-  const spans = segments("Time range", Object.keys(SPANS).map((value) => ({ value, text: value === "all" ? "All" : value, title: WORDS[value] })), "", (value) => tell({ since: value === USUAL ? "" : value }));
+  const spans = segments("Time range", Object.keys(SPANS).map((value) => ({ value, text: value === "all" ? "All" : value, title: WORDS[value] })), "", (value) => setParameters({ since: value === USUAL ? "" : value }));
   const download = h("a", { class: "button", download: "haulout-history.csv", title: "Download all matching entries as CSV" }, icon("download"), h("span", {}, "CSV"));
   const again = button("Refresh", () => load(), { mark: "refresh" });
   const count = h("span", { class: "total" });
@@ -63,19 +63,19 @@ export function mount(root, context) {
   }
 
   async function load() {
-    asked?.abort();
-    const mine = (asked = new AbortController());
+    request?.abort();
+    const mine = (request = new AbortController());
     const now = wanted();
-    said = JSON.stringify(now);
+    loadedQuery = JSON.stringify(now);
     try {
       const answer = await api.get("history", query(now), { signal: mine.signal });
-      if (mine !== asked) return;
+      if (mine !== request) return;
       [data, problem] = [answer, null];
     } catch (error) {
-      if (mine !== asked || error.name === "AbortError") return;
+      if (mine !== request || error.name === "AbortError") return;
       [data, problem] = [null, error];
     }
-    asked = null;
+    request = null;
     show();
   }
 
@@ -83,7 +83,7 @@ export function mount(root, context) {
     bar.show(context.route.parameters);
     choose(spans, span());
     download.setAttribute("href", api.address("history.csv", query(wanted())));
-    again.disabled = asked !== null;
+    again.disabled = request !== null;
     if (problem) replace(place, failure(problem, load));
     else if (!data) replace(place, loading("the history"));
     else if (!data.entries?.length) replace(place, nothing());
@@ -102,12 +102,12 @@ export function mount(root, context) {
     update(kind) {
       if (kind === "route") {
         show();
-        if (JSON.stringify(wanted()) !== said) load();
+        if (JSON.stringify(wanted()) !== loadedQuery) load();
       } else if (kind === "summary" && data && !data.entries?.length) show();
     },
     unmount() {
-      asked?.abort();
-      asked = null;
+      request?.abort();
+      request = null;
       bar.end();
       removeKey();
     },

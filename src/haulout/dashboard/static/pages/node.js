@@ -23,8 +23,8 @@ export function mount(root, context) {
   const sections = new Sections();
   let detail = null;
   let problem = null;
-  let asked = null;
-  let askedAt = 0;
+  let request = null;
+  let requestedAt = 0;
   let later = 0;
   let isAllHistory = false;
 
@@ -37,23 +37,23 @@ export function mount(root, context) {
 
   async function load() {
     clearTimeout(later);
-    asked?.abort();
-    const mine = (asked = new AbortController());
-    askedAt = Date.now();
+    request?.abort();
+    const mine = (request = new AbortController());
+    requestedAt = Date.now();
     try {
       const answer = await api.get(`nodes/${encodeURIComponent(name)}`, {}, { signal: mine.signal });
-      if (mine === asked) [detail, problem] = [answer, null];
+      if (mine === request) [detail, problem] = [answer, null];
     } catch (error) {
-      if (mine !== asked || error.name === "AbortError") return;
+      if (mine !== request || error.name === "AbortError") return;
       problem = error;
       if (error.status === 404) detail = null;
     }
-    if (mine === asked) show();
+    if (mine === request) show();
   }
 
   function reload() {
     clearTimeout(later);
-    later = setTimeout(load, Math.max(0, askedAt + REST - Date.now()));
+    later = setTimeout(load, Math.max(0, requestedAt + REST - Date.now()));
   }
 
   function show() {
@@ -224,11 +224,11 @@ export function mount(root, context) {
   function facts() {
     const { labels = {}, taints = [], conditions = [] } = detail;
     const entries = Object.entries(labels).sort(([a], [b]) => a.localeCompare(b));
-    const told = Object.entries({ Machine: detail.providerID, UID: detail.uid, Kubelet: detail.kubelet, Created: detail.created && full(detail.created) }).filter(([, value]) => value);
+    const identity = Object.entries({ Machine: detail.providerID, UID: detail.uid, Kubelet: detail.kubelet, Created: detail.created && full(detail.created) }).filter(([, value]) => value);
     return card(
       "About the node",
       {},
-      told.length ? h("dl", { class: "body facts small" }, told.map(([word, value]) => [h("dt", {}, word), h("dd", { class: "mono" }, value)])) : null,
+      identity.length ? h("dl", { class: "body facts small" }, identity.map(([word, value]) => [h("dt", {}, word), h("dd", { class: "mono" }, value)])) : null,
       fold("node conditions", "Conditions", { note: String(conditions.length) }, h("ul", { class: "conditions" }, conditions.map(condition))),
       fold("node taints", "Taints", { note: String(taints.length) }, h("ul", { class: "pods" }, taints.map((it) => h("li", {}, h("bdi", {}, it))))),
       fold("node labels", "Labels", { note: String(entries.length) }, h("ul", { class: "pods" }, entries.map(([key, value]) => h("li", {}, h("span", { class: "dim" }, h("bdi", {}, key), "="), h("bdi", {}, value))))),
@@ -247,8 +247,8 @@ export function mount(root, context) {
     },
     unmount() {
       clearTimeout(later);
-      asked?.abort();
-      asked = null;
+      request?.abort();
+      request = null;
       store.follow(null);
     },
   };

@@ -4,7 +4,7 @@
 
 import { actionButton } from "../lib/actions.js";
 import { h, icon, replace, setText } from "../lib/dom.js";
-import { narrowing } from "../lib/filter_fields.js";
+import { filterBar } from "../lib/filter_fields.js";
 import { noticeFacts, onTimeMark } from "../lib/notices.js";
 import { command, empty, failure, loading, nodeLink, pageHead, segments, choose } from "../lib/components.js";
 import { Sections, fold } from "../lib/sections.js";
@@ -28,8 +28,8 @@ export function mount(root, context) {
   const unfolded = new Set();
   let problem = null;
 
-  const tell = (parameters) => go({ parameters: { ...context.route.parameters, ...parameters } }, { replace: true });
-  const bar = narrowing(
+  const setParameters = (parameters) => go({ parameters: { ...context.route.parameters, ...parameters } }, { replace: true });
+  const bar = filterBar(
     "Filter notices",
     [
       { name: "q", label: "Search notices" },
@@ -37,9 +37,9 @@ export function mount(root, context) {
       { name: "source", label: "Source", all: "All sources", options: [] },
       { name: "kind", label: "Kind", all: "All kinds", options: [] },
     ],
-    tell,
+    setParameters,
   );
-  const late = segments("Which", [{ value: "", text: "All" }, { value: "1", text: "Too late", mark: "warning" }], "", (value) => tell({ late: value }));
+  const late = segments("Which", [{ value: "", text: "All" }, { value: "1", text: "Too late", mark: "warning" }], "", (value) => setParameters({ late: value }));
   const count = h("span", { class: "total" });
   const content = h("div", { class: "notice-groups" });
   replace(root, pageHead(["Notices", count], late), bar.element, content);
@@ -165,8 +165,8 @@ function fits(it, { q = "", phase, source, kind, late }) {
   if (source && it.source !== source) return false;
   if (kind && it.kind !== kind) return false;
   if (late && it.isOnTime !== false) return false;
-  const said = [it.name, it.node, it.id, it.reason, it.description, it.source].join("\n").toLowerCase();
-  return q.toLowerCase().split(/\s+/).every((word) => said.includes(word));
+  const searchText = [it.name, it.node, it.id, it.reason, it.description, it.source].join("\n").toLowerCase();
+  return q.toLowerCase().split(/\s+/).every((word) => searchText.includes(word));
 }
 
 function distinct(all, key) {

@@ -6,9 +6,9 @@
 import { MINUTE } from "../lib/axis.js";
 import { Chart } from "../lib/chart.js";
 import { h, icon, replace, setText } from "../lib/dom.js";
-import { narrowing } from "../lib/filter_fields.js";
+import { filterBar } from "../lib/filter_fields.js";
 import { STATES, button, choose, empty, failure, loading, nodeLink, pageHead, segments, stateWord } from "../lib/components.js";
-import { KINDS, isOver, kindWord, lasting, look, timed } from "../lib/spans.js";
+import { KINDS, isOver, kindWord, durationText, look, timed } from "../lib/spans.js";
 import { ms } from "../lib/time.js";
 import { PRESETS, fromParameters, range, toParameters, zoomed } from "../lib/view.js";
 import { chosenZone, otherZone } from "../lib/zones.js";
@@ -25,19 +25,19 @@ export function mount(root, context) {
   let zone = chosenZone();
   let data = null;
   let loaded = null; // {start, end, filters}: what `data` is the answer to
-  let asked = null;
-  let askedAt = 0;
+  let request = null;
+  let requestedAt = 0;
   let later = 0; // timer of a load of another range
   let refresh = 0; // timer of a reload because of changes
-  let told = ""; // by the table
+  let rendered = ""; // by the table
   let problem = null;
 
   const filters = () => Object.fromEntries(FILTERS.map((name) => [name, context.route.parameters[name] ?? ""]));
-  const tell = (parameters) => go({ parameters: { ...context.route.parameters, ...parameters } }, { replace: true });
+  const setParameters = (parameters) => go({ parameters: { ...context.route.parameters, ...parameters } }, { replace: true });
   const isTable = () => (context.route.parameters.view ?? (matchMedia(PHONE).matches ? "table" : "chart")) === "table";
 
   const span = h("p", { class: "note" });
-  const bar = narrowing(
+  const bar = filterBar(
     "Filter nodes",
     [
       { name: "q", label: "Search nodes" },
@@ -46,13 +46,13 @@ export function mount(root, context) {
       { name: "pool", label: "Pool", all: "All pools", options: [] },
       { name: "profile", label: "Profile", all: "All profiles", options: [] },
     ],
-    tell,
+    setParameters,
     span,
   );
   const zoneButton = h("button", { type: "button", class: "tl-zone", onclick: turnZone });
   const chart = new Chart({ zone, view: moved, tools: zoneButton });
   const presets = segments("Time range", Object.keys(PRESETS).map((value) => ({ value, text: value, title: WORDS[value] })), "", (value) => settle({ ...view, length: PRESETS[value] }));
-  const views = segments("Show as", [{ value: "chart", text: "Chart", mark: "timeline" }, { value: "table", text: "Table", mark: "list" }], "", (value) => tell({ view: value }));
+  const views = segments("Show as", [{ value: "chart", text: "Chart", mark: "timeline" }, { value: "table", text: "Table", mark: "list" }], "", (value) => setParameters({ view: value }));
   const backToNow = button("Now", () => settle({ ...view, at: null }), { title: "Follow the current time (Home)" });
   const note = h("p", { class: "tl-note", role: "status" });
   const place = h("div", { class: "tl-place" });
@@ -100,7 +100,7 @@ export function mount(root, context) {
 
   function settle(next) {
     view = next;
-    tell(toParameters(view));
+    setParameters(toParameters(view));
     show();
     reload(SETTLED);
   }
@@ -127,30 +127,30 @@ export function mount(root, context) {
   }
 
   function isLoaded() {
-    if (asked) return asked.covers(range(view, store.now()), filters());
+    if (request) return request.covers(range(view, store.now()), filters());
     return loaded !== null && loaded.covers(range(view, store.now()), filters());
   }
 
   async function load() {
-    asked?.abort.abort();
+    request?.abort.abort();
     const { start, end } = range(view, store.now());
     const wanted = covering(start - view.length, end + view.length, filters());
-    asked = { abort: new AbortController(), covers: wanted.covers };
-    const mine = asked;
-    askedAt = Date.now();
+    request = { abort: new AbortController(), covers: wanted.covers };
+    const mine = request;
+    requestedAt = Date.now();
     try {
       const parameters = { from: iso(start - view.length), to: iso(end + view.length), ...filters() };
       const answer = await api.get("timeline", parameters, { signal: mine.abort.signal });
-      if (mine !== asked) return;
+      if (mine !== request) return;
       [data, loaded] = [answer, wanted];
       chart.show(data);
       problem = null;
     } catch (error) {
-      if (mine !== asked || error.name === "AbortError") return;
+      if (mine !== request || error.name === "AbortError") return;
       problem = error;
       loaded = wanted; // requested again by the user, or with the next change
     }
-    asked = null;
+    request = null;
     show();
   }
 
@@ -191,13 +191,13 @@ export function mount(root, context) {
 
   function showTable() {
     const { start, end } = range(view, store.now());
-    const isSeen = (it) => it.from < end && (it.to === null || it.to > start);
+    const isVisible = (it) => it.from < end && (it.to === null || it.to > start);
     const rows = data.rows.flatMap(({ node, spans = [] }) => spans.map((it) => ({ node, span: timed(it) })));
     const all = [...(data.windows ?? []).map((it) => ({ node: "", span: timed(it) })), ...rows];
-    const lines = all.filter(({ span: it }) => isSeen(it)).sort((a, b) => phase(a.span) - phase(b.span));
-    const said = JSON.stringify([lines, zone.name, Math.floor(store.now() / MINUTE)]);
-    if (said === told && place.querySelector("table")) return; // keep the reading position
-    told = said;
+    const lines = all.filter(({ span: it }) => isVisible(it)).sort((a, b) => phase(a.span) - phase(b.span));
+    const serialized = JSON.stringify([lines, zone.name, Math.floor(store.now() / MINUTE)]);
+    if (serialized === rendered && place.querySelector("table")) return; // keep the reading position
+    rendered = serialized;
     replace(place, lines.length ? asTable(lines) : nothing());
   }
 
@@ -227,7 +227,7 @@ export function mount(root, context) {
               cell("State", it.state ? h("span", { class: ["tag", look(it) === "bad" && "tone-bad"] }, h("bdi", {}, it.state)) : ""),
               cell("From", time(it.from)),
               cell("To", time(it.to)),
-              cell("Duration", lasting(it)),
+              cell("Duration", durationText(it)),
               cell("Message", h("bdi", {}, it.message ?? "")),
             ),
           ),
@@ -251,15 +251,15 @@ export function mount(root, context) {
         reload();
       } else if (kind === "nodes" || kind === "notices" || kind === "fleet") {
         clearTimeout(refresh);
-        refresh = setTimeout(load, Math.max(0, askedAt + REST - Date.now()));
+        refresh = setTimeout(load, Math.max(0, requestedAt + REST - Date.now()));
       } else if (kind === "summary") show();
     },
     unmount() {
       clearInterval(clock);
       clearTimeout(later);
       clearTimeout(refresh);
-      asked?.abort.abort();
-      asked = null;
+      request?.abort.abort();
+      request = null;
       bar.end();
       chart.end();
       for (const remove of keys) remove();
@@ -269,14 +269,14 @@ export function mount(root, context) {
 
 function what(it) {
   const word = kindWord(it);
-  const isSaid = it.title.toLowerCase().startsWith(word.toLowerCase());
-  return h("span", { class: "tl-what" }, icon(KINDS[it.kind]?.sign ?? "unknown"), h("span", {}, isSaid ? null : h("span", { class: "dim" }, `${word} `), h("bdi", {}, it.title)));
+  const hasKindInTitle = it.title.toLowerCase().startsWith(word.toLowerCase());
+  return h("span", { class: "tl-what" }, icon(KINDS[it.kind]?.sign ?? "unknown"), h("span", {}, hasKindInTitle ? null : h("span", { class: "dim" }, `${word} `), h("bdi", {}, it.title)));
 }
 
 function covering(start, end, filters) {
-  const said = JSON.stringify(filters);
+  const serialized = JSON.stringify(filters);
   const width = end - start;
-  return { covers: (seen, others) => seen.start >= start && seen.end <= end && width / (seen.end - seen.start) < 12 && JSON.stringify(others) === said };
+  return { covers: (wantedRange, others) => wantedRange.start >= start && wantedRange.end <= end && width / (wantedRange.end - wantedRange.start) < 12 && JSON.stringify(others) === serialized };
 }
 
 function iso(at) {
