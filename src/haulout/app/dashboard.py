@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from haulout import __version__
 from haulout.api.maintenancenotice import NoticeCondition
+from haulout.app.components import cordon_owners
 from haulout.app.leases import LEADER_LEASE, PROFILES_LEASE
 from haulout.app.notices import SourceListener
 from haulout.app.operator_status import OperatorStatus
@@ -285,6 +286,7 @@ async def run_dashboard(
             cluster=cluster,
             banners=backend.banners,
             has_history=lambda: not history.is_off,
+            components=tuple(owner.partition("/")[0] for owner in cordon_owners()),
         )
         leader = NodeBackend(client, informers, operator_info=operator_info, operator=backend)
         status.source = leader
