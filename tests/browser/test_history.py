@@ -67,7 +67,11 @@ def test_filters_are_in_the_url_and_in_the_request(
     pages: Pages, api: CannedApi, queries: list[Mapping[str, str]]
 ) -> None:
     page = open_history_page(pages, api)
-    page.get_by_label("Object", exact=True).select_option("profile")
+    kinds = page.get_by_label("Object", exact=True)
+    expect(kinds.get_by_role("option")).to_have_text(
+        ["All entries", "Profiles", "NodeMaintenances", "Nodes deleted or created", "Gaps", "Widgets"]
+    )
+    kinds.select_option("profile")
     expect(page).to_have_url(f"{api.dashboard_url}#/history?object=profile")
     page.get_by_role("searchbox").fill("disk")
     expect(page).to_have_url(f"{api.dashboard_url}#/history?object=profile&q=disk")

@@ -9,10 +9,10 @@ from haulout_sandbox.event_loops.accelerated_loop import AcceleratedLoop
 from haulout_sandbox.kubeconfig import default_path as default_kubeconfig
 from haulout_sandbox.running_sandbox import SandboxPlan
 from haulout_sandbox.scenarios.expansion import resize
-from haulout_sandbox.scenarios.loader import load
+from haulout_sandbox.scenarios.loader import builtin_names, load
 from haulout_sandbox.scenarios.model import MAX_NODES, MAX_PODS_PER_NODE, MAX_SPEED, MAX_ZONES
 
-__all__ = ["default_kubeconfig", "event_loop", "limits", "read_plan"]
+__all__ = ["builtin_names", "default_kubeconfig", "event_loop", "limits", "read_plan"]
 
 limits: Mapping[str, int] = {
     "nodes": MAX_NODES,

@@ -1,6 +1,7 @@
 """The backend of the dashboard as a component of the operator."""
 
 from haulout.api.reasons import OperatorEventReason
+from haulout.app.components import cordon_owners
 from haulout.app.operator_status import OperatorStatus
 from haulout.budget.limits import NO_BUDGET
 from haulout.runtime.component import Component, Leader
@@ -44,6 +45,7 @@ class DashboardComponent(Component):
             cluster=self._cluster,
             banners=operator.banners,
             has_history=lambda: status.history.is_on,
+            components=tuple(owner.partition("/")[0] for owner in cordon_owners()),
         )
         backend = status.source = NodeBackend(client, informers, operator_info=operator_info, operator=operator)
         try:

@@ -135,7 +135,7 @@ class ReconcileRunner(Generic[K, O, D]):
 
 
 class Controller(ReconcileRunner[K, O, D]):
-    """Reconciles the keys of a work queue. Call `run` at most once.
+    """Reconciles the keys of a work queue. Call `run` again only after it has failed.
 
     `max_actions` limits the actions of one reconcile. `workers` reconciles run in parallel.
     """

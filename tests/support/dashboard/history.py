@@ -63,4 +63,4 @@ def a_history(
             reason=reason,
         ),
     )
-    return HistoryList(entries=entries, total=max(total, len(entries)))
+    return HistoryList(entries=entries, total=max(total, len(entries)), components=("Widgets",))

@@ -23,12 +23,11 @@ from haulout.runtime.component import Component, CordonOwner, Leader, SettingsFi
 NOW = datetime(2026, 1, 5, tzinfo=UTC)
 ROOT = Path(__file__).parents[3]
 # Beside the registration. `api` defines the names that users meet; the check plugin kubernikusCount is another feature.
-_EVERYWHERE = {"api/annotations.py", "api/reasons.py", "dashboard/static/pages/history.js"}
+_EVERYWHERE = {"api/annotations.py", "api/reasons.py"}
 NAMED_IN = {
     "kubernikus": {*_EVERYWHERE, "controllers/profiles/plugins/checks/kubernikus_count.py"},
-    "esx": {*_EVERYWHERE, "app/sandbox/vcenters.py", "cli/run/command.py"},
+    "esx": {*_EVERYWHERE, "app/sandbox/vcenters.py"},
 }
-NAMED_IN_TOOLS = {"kubernikus": {"packages/helm/permissions.py"}, "esx": set[str]()}
 
 
 class Widgets(Component):
@@ -115,7 +114,7 @@ def test_commands_know_the_cordons_of_a_component(labels: dict[str, str], presen
 def test_an_integration_is_named_only_where_it_is_registered(name: str) -> None:
     found = _files_with(name, ROOT / "src" / "haulout") - {"app/components.py"}
     assert {path for path in found if not path.startswith(f"controllers/{name}/")} == NAMED_IN[name]
-    assert _files_with(name, ROOT / "tools") == NAMED_IN_TOOLS[name]
+    assert not _files_with(name, ROOT / "tools")
 
 
 def _files_with(name: str, folder: Path) -> set[str]:

@@ -24,6 +24,7 @@ from haulout.controllers.profiles.config import loader
 from haulout.controllers.profiles.config.profiles_file import ProfilesFile
 from haulout.controllers.profiles.plugins.registry import registries
 from haulout.core.clock import Clock
+from haulout.dashboard.api.backend import HistoryQuery
 from haulout.errors import ConfigErrors
 from haulout.httpserver.metrics import Exposition
 from haulout.kube import leases
@@ -106,6 +107,8 @@ async def test_operator_manages_nodes_on_esx_hosts_and_reports_status_and_metric
         site.vcenter("a").exit_maintenance("esx-a1")
         await site.wait_until_back("n1", "n2")
         await site.cluster.eventually(lambda: transition_texts(site.cluster, "n1", "ESX")[-1:] == ["Running → Ended"])
+        assert vitals.source is not None
+        assert (await vitals.source.history(HistoryQuery())).components == ("Kubernikus", "ESX")
         assert numbers(vitals)['haulout_esx_nodes{stuck="false"}'] == 0
         site.vcenter("b").faults.fail("Login", status=500, code="NoPermission", times=None)
         await site.cluster.eventually(lambda: any("ESX in zone b" in it for it in vitals.troubles()))

@@ -9,11 +9,12 @@ permissions whatever their options. Those whose options name a lease or a Secret
 (`instance_features`).
 """
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import MISSING, dataclass, is_dataclass
 from datetime import timedelta
 from functools import cache
 from types import MappingProxyType
+from typing import Any
 
 from haulout.app.components import ComponentSettings
 from haulout.app.permissions import operator_permissions
@@ -21,10 +22,9 @@ from haulout.budget import cordon_copies, slots
 from haulout.controllers.machines.component import MachinesComponent
 from haulout.controllers.profiles import permissions as profiles
 from haulout.controllers.profiles.config.model import Configuration, Profile
+from haulout.controllers.profiles.config.options import Option, options_of
 from haulout.controllers.profiles.plugin import Plugin
-from haulout.controllers.profiles.plugins.checks.kubernikus_count import KubernikusCount, SecretReference
 from haulout.controllers.profiles.plugins.checks.stagger import Stagger
-from haulout.controllers.profiles.plugins.notifications.slack_thread import SlackThread
 from haulout.controllers.profiles.plugins.registry import registries
 from haulout.controllers.profiles.plugins.triggers.alter_hypervisor import AlterHypervisor
 from haulout.controllers.profiles.plugins.triggers.eviction import Eviction
@@ -42,7 +42,10 @@ LEASE_NAMESPACE = "{{ .Values.leases.namespace }}"
 AWS_NAMESPACE = "{{ dir .Values.clouds.awsSecret }}"
 HANDLER_NAMESPACE = "{{ .Values.clouds.ociHandlerNamespace }}"
 _KEYS = "{{ base .Values.clouds.awsSecret }}"
-_OPTION = "{{ $config.%s }}"
+_EXPRESSION = "{{ %s }}"
+_REPEAT_EXPRESSIONS: Mapping[type[Plugin], str] = {
+    Stagger: "$number := until (int (min 1000 (int (default 1 $config.parallel))))"
+}
 _ANY = MappingProxyType({"any": Profile(name="any", states={})})
 _EMPTY = Configuration(requeue=timedelta(minutes=1), profiles=_ANY)  # only for plugins; the defaults add no permissions
 
@@ -103,52 +106,51 @@ def features() -> Iterator[Feature]:
 
 def instance_features() -> tuple[InstanceFeature, ...]:
     """Return the permissions of instances whose options name objects."""
-    name, namespace = _OPTION % "leaseName", _OPTION % "leaseNamespace"
-    secret = SecretReference(
-        name=_OPTION % "cloudProviderSecret.name", namespace=_OPTION % "cloudProviderSecret.namespace"
+    return tuple(_instance_feature(kind) for kind in _plugin_types() if kind.object_options)
+
+
+def _instance_feature(kind: type[Plugin]) -> InstanceFeature:
+    """Return the permissions of a plugin whose names of objects are template expressions."""
+    plugin, conditions = _without_options(kind), list[str]()
+    for each in options_of(kind):
+        value = each.default
+        if each.field in kind.object_options:
+            value, used = _option_expressions(each)
+            conditions += used
+        if value is not MISSING:
+            object.__setattr__(plugin, each.field, value)  # it is frozen
+    return InstanceFeature(
+        kind.type,
+        f"and {' '.join(conditions)}",
+        _plugin_permissions(plugin),
+        repeat_expression=_REPEAT_EXPRESSIONS.get(kind, ""),
     )
-    return (
-        InstanceFeature(
-            Stagger.type,
-            "and $config.leaseName $config.leaseNamespace",
-            _plugin_permissions(Stagger(duration=timedelta(minutes=1), lease_name=name, lease_namespace=namespace)),
-            repeat_expression="$number := until (int (min 1000 (int (default 1 $config.parallel))))",
-        ),
-        InstanceFeature(
-            SlackThread.type,
-            "and $config.leaseName $config.leaseNamespace",
-            _plugin_permissions(
-                SlackThread(
-                    token="",
-                    channel="",
-                    title="",
-                    message="",
-                    lease_name=name,
-                    lease_namespace=namespace,
-                    period=timedelta(days=1),
-                )
-            ),
-        ),
-        InstanceFeature(
-            KubernikusCount.type,
-            "and $config.cloudProviderSecret $config.cloudProviderSecret.name $config.cloudProviderSecret.namespace",
-            _plugin_permissions(KubernikusCount(cluster="", cloud_provider_secret=secret)),
-        ),
-    )
+
+
+def _option_expressions(each: Option) -> tuple[Any, list[str]]:
+    """Return a value of template expressions for an option, and what must not be empty for them."""
+    path, kind = f"$config.{each.key}", each.type
+    if not is_dataclass(each.type):
+        return _EXPRESSION % path, [path]
+    paths = {inner.field: f"{path}.{inner.key}" for inner in options_of(kind)}
+    return kind(**{field: _EXPRESSION % inner for field, inner in paths.items()}), [path, *paths.values()]
 
 
 def _option_independent_plugins() -> Iterator[Plugin]:
     """Yield one plugin of each type whose permissions do not depend on options."""
-    by_options = {Stagger.type, SlackThread.type, KubernikusCount.type, Eviction.type}
+    for kind in _plugin_types():
+        if kind.object_options or kind is Eviction:
+            continue
+        plugin = AlterHypervisor(fields={"reboot": True}) if kind is AlterHypervisor else _without_options(kind)
+        if _extra_permissions("", _plugin_permissions(plugin)).permissions:
+            yield plugin
+
+
+def _plugin_types() -> Iterator[type[Plugin]]:
+    """Yield the types of Haulout's own plugins."""
     plugin_registries = registries()
     for registry in (plugin_registries.checks, plugin_registries.triggers, plugin_registries.notifications):
-        for name in sorted(registry):
-            kind = registry[name]
-            if name in by_options or not kind.__module__.startswith("haulout."):
-                continue
-            plugin = AlterHypervisor(fields={"reboot": True}) if kind is AlterHypervisor else _without_options(kind)
-            if _extra_permissions("", _plugin_permissions(plugin)).permissions:
-                yield plugin
+        yield from (registry[name] for name in sorted(registry) if registry[name].__module__.startswith("haulout."))
 
 
 def _without_options(kind: type[Plugin]) -> Plugin:

@@ -247,6 +247,10 @@ class Sandbox(Protocol):
         """Return an event loop with the sandbox's simulated time."""
         ...
 
+    def builtin_names(self) -> Sequence[str]:
+        """Return the names of the scenarios that come with the sandbox."""
+        ...
+
     def default_kubeconfig(self, environ: Mapping[str, str]) -> Path:
         """Return the default path of the kubeconfig."""
         ...

@@ -89,6 +89,25 @@ def _check_sandbox_limit(hint: str) -> OptionCheck:
     return check
 
 
+class _ScenarioOption(click.Option):
+    """An option whose help names the scenarios of the installed sandbox in place of `%s`."""
+
+    @property
+    def help(self) -> str | None:
+        from haulout.app.sandbox.interface import find_sandbox
+        from haulout.errors import UsageError
+
+        try:
+            names = ", ".join(find_sandbox().builtin_names())
+        except UsageError:
+            names = "the name of one that comes with the sandbox"
+        return None if self._help is None else self._help % names
+
+    @help.setter  # noqa: A003 - the name is that of click
+    def help(self, text: str | None) -> None:
+        self._help = text
+
+
 @click.command("run", short_help="Run the operator, or with --sandbox a simulated cluster to try it.")
 @options.cluster_options
 @click.option(
@@ -207,10 +226,11 @@ def _check_sandbox_limit(hint: str) -> OptionCheck:
 )
 @click.option(
     "--scenario",
+    cls=_ScenarioOption,
     default="default",
     show_default=True,
     metavar="NAME|FILE",
-    help="The scenario: default, rolling, trouble, openshift, hub, esx, big, or a YAML file.",
+    help="The scenario: %s, or a YAML file.",
 )
 @click.option(
     "--write-kubeconfig",

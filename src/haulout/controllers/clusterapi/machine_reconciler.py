@@ -107,8 +107,8 @@ class MachineReconciler(Reconciler[str, Observation, Decision]):
         machine = self.known.get(key)
         if machine is None:
             return False
-        if machine.node and not await self._accessor.refresh_node(machine.node):
-            return False
+        if machine.node:
+            await self._accessor.refresh_node(machine.node)  # without a connection, the node is not observed either
         management = self._management
         await management.machines.refresh(
             management.client, management.resource, machine.name, namespace=machine.namespace
@@ -177,9 +177,10 @@ class MachineReconciler(Reconciler[str, Observation, Decision]):
     def _record_status_events(self, observation: Observation, decision: Decision) -> None:
         """Record events about the status of a Machine, each reason once, although its message may change."""
         key, uid = observation.machine.key, observation.machine.uid
-        recorded = self._recorded.get(key, frozenset())
+        recorded = self._recorded.pop(key, frozenset())
         self._record(observation, (event for event in decision.status_events if (uid, event.reason) not in recorded))
-        self._recorded[key] = frozenset((uid, event.reason) for event in decision.status_events)
+        if decision.status_events:
+            self._recorded[key] = frozenset((uid, event.reason) for event in decision.status_events)
 
     def _record(self, observation: Observation, events: Iterable[PendingEvent]) -> None:
         machine, node = observation.machine, observation.node

@@ -245,6 +245,7 @@ class Plugin:
     type: ClassVar[str]
     example: ClassVar[str] = ""  # YAML of an instance
     needs: ClassVar[frozenset[Need]] = frozenset()
+    object_options: ClassVar[frozenset[str]] = frozenset()  # fields with the names of the objects of `permissions`
 
     @property
     def needs_workload_record(self) -> bool:

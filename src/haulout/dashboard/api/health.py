@@ -205,3 +205,4 @@ class OperatorInfo:
     cluster: str = ""
     banners: Callable[[], tuple[Banner, ...]] = tuple
     has_history: Callable[[], bool] = bool
+    components: tuple[str, ...] = ()  # in the history, those that cordon nodes

@@ -144,7 +144,9 @@ class NodeBackend:
         return await self._operator.timeline(query, await self.summary_cache.fleet())
 
     async def history(self, query: HistoryQuery) -> HistoryList:
-        return await self._fleet_history.newest(query)
+        return msgspec.structs.replace(
+            await self._fleet_history.newest(query), components=self._operator_info.components
+        )
 
     def history_csv(self, query: HistoryQuery) -> AsyncGenerator[bytes, None]:
         return self._fleet_history.csv(query)

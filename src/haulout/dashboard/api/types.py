@@ -468,6 +468,7 @@ class HistoryList(ApiType, frozen=True):
 
     entries: tuple[NodeHistoryEntry, ...]  # the newest first
     total: int = 0  # number of entries without the limit
+    components: tuple[str, ...] = ()  # the values of `?object=` for components that cordon nodes
 
 
 class NoticeList(ApiType, frozen=True):

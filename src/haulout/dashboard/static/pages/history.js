@@ -11,11 +11,10 @@ import { button, choose, command, empty, failure, loading, pageHead, segments } 
 const SPANS = { "1d": DAY, "1w": 7 * DAY, "1mo": 30 * DAY, all: null };
 const USUAL = "1w";
 const WORDS = { "1d": "the last day", "1w": "the last 7 days", "1mo": "the last 30 days", all: "all entries" };
+// Components that cordon nodes follow, as the answer names them.
 const KINDS = [
   { value: "profile", text: "Profiles" },
   { value: "NodeMaintenance", text: "NodeMaintenances" },
-  { value: "ESX", text: "ESX" },
-  { value: "Kubernikus", text: "Kubernikus" },
   { value: "Node", text: "Nodes deleted or created" },
   { value: "history", text: "Gaps" },
 ];
@@ -23,6 +22,7 @@ const KINDS = [
 export function mount(root, context) {
   const { api, store, go } = context;
   let data = null;
+  let components = [];
   let problem = null;
   let request = null;
   let loadedQuery = ""; // the query of `data` or `problem`
@@ -70,7 +70,7 @@ export function mount(root, context) {
     try {
       const answer = await api.get("history", query(now), { signal: mine.signal });
       if (mine !== request) return;
-      [data, problem] = [answer, null];
+      [data, problem, components] = [answer, null, answer.components ?? []];
     } catch (error) {
       if (mine !== request || error.name === "AbortError") return;
       [data, problem] = [null, error];
@@ -80,7 +80,7 @@ export function mount(root, context) {
   }
 
   function show() {
-    bar.show(context.route.parameters);
+    bar.show(context.route.parameters, { object: [...KINDS, ...components] });
     choose(spans, span());
     download.setAttribute("href", api.address("history.csv", query(wanted())));
     again.disabled = request !== null;

@@ -71,6 +71,7 @@ class KubernikusCount(Check):
 
     type = "kubernikusCount"
     example = "cluster: shop\ncloudProviderSecret:\n  name: cloud-provider\n  namespace: kube-system"
+    object_options = frozenset({"cloud_provider_secret"})
 
     cluster: str = option("The name of the cluster in Kubernikus.", required=True)
     cloud_provider_secret: SecretReference = option(

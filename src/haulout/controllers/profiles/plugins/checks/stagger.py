@@ -43,6 +43,7 @@ class Stagger(Check):
     type = "stagger"
     example = "duration: 30m\nleaseName: os-patching\nleaseNamespace: kube-system\nparallel: 2"
     needs = frozenset({Need.LEASES})
+    object_options = frozenset({"lease_name", "lease_namespace"})
 
     duration: timedelta = option("How long a lease is taken for.", required=True)
     lease_name: str = option("The name of the leases, to which their number is added.", required=True)

@@ -54,6 +54,7 @@ leaseName: maintenance-thread
 leaseNamespace: kube-system
 period: 24h
 """
+    object_options = frozenset({"lease_name", "lease_namespace"})
 
     token: str = secret_option("The token of the Slack app, `xoxb-…`.", required=True)
     channel: str = option("The channel, by name or id.", required=True)
