@@ -21,7 +21,7 @@ import sys
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
-from haulout.core.memory import LONG_RUNNING, gc_thresholds
+from haulout.core.memory import LONG_RUNNING, gc_thresholds, permanent_objects
 
 T = TypeVar("T")
 
@@ -38,7 +38,11 @@ def run(main: Coroutine[Any, Any, T], *, loop_factory: Callable[[], asyncio.Abst
     """Run `main` to its end, by default on uvloop if it is installed; SIGINT and SIGTERM cancel it."""
     # Show asyncio's own log only with -v: without a handler, Python's last resort would print it.
     logging.getLogger("asyncio").addHandler(logging.NullHandler())
-    with gc_thresholds(LONG_RUNNING), asyncio.Runner(loop_factory=loop_factory or _new_event_loop) as runner:
+    with (
+        gc_thresholds(LONG_RUNNING),
+        permanent_objects(),
+        asyncio.Runner(loop_factory=loop_factory or _new_event_loop) as runner,
+    ):
         try:
             return runner.run(_cancelled_by_sigterm(main))
         except asyncio.CancelledError:

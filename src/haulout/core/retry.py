@@ -49,7 +49,7 @@ class Retry:
         stable_after: timedelta | None = None,
     ) -> None:
         self.failures = 0  # in a row
-        self._clock = clock
+        self.clock = clock
         self._random = random
         self._backoff = backoff
         self._timeout = timeout
@@ -61,11 +61,11 @@ class Retry:
     def reset(self) -> None:
         """Record a success: the next failure is the first one."""
         self.failures = 0
-        self._started = self._attempt_started = self._clock.monotonic()
+        self._started = self._attempt_started = self.clock.monotonic()
 
     def delay(self, error: BaseException) -> timedelta:
         """Count a failure and return how long to wait; raise `error` if no attempt is left."""
-        now = self._clock.monotonic()
+        now = self.clock.monotonic()
         if self._stable_after is not None and now - self._attempt_started > self._stable_after.total_seconds():
             self.reset()
         self.failures += 1
@@ -83,4 +83,4 @@ class Retry:
 
     async def wait(self, error: BaseException) -> None:
         """Count a failure and wait until the next attempt; raise `error` if none is left."""
-        await self._clock.sleep(self.delay(error))
+        await self.clock.sleep(self.delay(error))

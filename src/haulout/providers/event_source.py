@@ -7,6 +7,8 @@ A source keeps no state that must survive. It acknowledges a message only after 
 new leader reads unfinished messages again, and reports may be written any number of times. An event that is missing
 from a list counts as over only if the whole list was read: an error never ends a notice.
 
+A source derives from `BaseEventSource`, which has its problems and health, and polls with a `haulout.providers.poller`.
+
 Messages that cannot be read go to a `Quarantine`; they are counted and shown, and the source continues.
 """
 

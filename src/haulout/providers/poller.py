@@ -1,7 +1,7 @@
 """The poll loop of event sources: poll now, after each interval and when woken, with backoff after failures.
 
-    poller = Poller(clock=clock, random=random, backoff=POLL_FAILED, problems=problems,
-                    failure="EC2 does not answer", interval=lambda: timedelta(minutes=2))
+    retry = Retry(clock, random, POLL_FAILED)
+    poller = Poller(retry, problems, failure="EC2 does not answer", interval=lambda: INTERVAL)
     await poller.run(poll)
     poller.wake()                       # something has changed: do not wait for the interval
 
@@ -12,12 +12,9 @@ that throttles must not be asked again because of an event.
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
-from random import Random
 from typing import NoReturn
 
-from haulout.core.backoff import Backoff
-from haulout.core.clock import Clock
-from haulout.core.retry import MAX_RETRY_AFTER, Retry
+from haulout.core.retry import Retry
 from haulout.errors import CloudError, ExternalError, KubeError
 from haulout.providers.problems import Problems
 
@@ -29,21 +26,17 @@ class Poller:
     poll again. A wake leads to a poll `wake_delay` later, so that what comes with it is polled, too.
     """
 
-    def __init__(  # noqa: PLR0913 - dependencies, each passed by keyword
+    def __init__(
         self,
-        *,
-        clock: Clock,
-        random: Random,
-        backoff: Backoff,
+        retry: Retry,
         problems: Problems,
+        *,
         failure: str,
         interval: Callable[[], timedelta | None],
         topic: str = "poll",
         wake_delay: timedelta | None = None,
-        max_retry_after: timedelta = MAX_RETRY_AFTER,
     ) -> None:
-        self._clock = clock
-        self._retry = Retry(clock, random, backoff, max_retry_after=max_retry_after)
+        self._retry = retry
         self._problems = problems
         self._failure = failure
         self._interval = interval
@@ -85,4 +78,4 @@ class Poller:
         except TimeoutError:
             return
         if self._wake_delay is not None:
-            await self._clock.sleep(self._wake_delay)
+            await self._retry.clock.sleep(self._wake_delay)

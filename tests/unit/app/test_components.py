@@ -136,3 +136,18 @@ def test_only_components_that_run_are_loaded() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_operator_loads_profiles_the_dashboard_and_mail_only_when_they_start() -> None:
+    """They take 5 MB, which an operator without them does not need."""
+    heavy = (
+        "aiosmtplib",
+        "haulout.app.dashboard",
+        "haulout.controllers.profiles.controller",
+        "haulout.controllers.profiles.decision",
+        "haulout.controllers.profiles.view.informers",
+        "haulout.dashboard.api.routes",
+    )
+    code = f"import sys, haulout.cli.run.command, haulout.cli.run.cluster_mode; print({{*{heavy}}} & {{*sys.modules}})"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "set()"

@@ -1,4 +1,4 @@
-"""The runners set thresholds of the garbage collector and restore the previous ones."""
+"""The runners set up the garbage collector, and restore what it was."""
 
 import gc
 from collections.abc import Callable, Coroutine, Iterator
@@ -37,3 +37,13 @@ def test_runners_set_their_gc_thresholds_and_restore_the_previous_ones(run: Runs
     with pytest.raises(ValueError, match="no"):
         run(a_failure())
     assert gc.get_threshold() == USUAL
+
+
+def test_process_collects_only_what_is_made_while_it_runs() -> None:
+    before = gc.get_freeze_count()
+
+    async def permanent() -> int:
+        return gc.get_freeze_count()
+
+    assert asyncio_runner.run(permanent()) > before + 10_000
+    assert gc.get_freeze_count() == before

@@ -11,6 +11,7 @@ import pytest
 
 from haulout.core.backoff import Backoff
 from haulout.core.clock import Clock
+from haulout.core.retry import Retry
 from haulout.errors import CloudError, Unreachable
 from haulout.providers.poller import Poller
 from haulout.providers.problems import Problems
@@ -28,10 +29,8 @@ class World:
         self.wakes_during_poll = False
         self.problems = Problems("sky")
         self.poller = Poller(
-            clock=clock,
-            random=Random(7),
-            backoff=BACKOFF,
-            problems=self.problems,
+            Retry(clock, Random(7), BACKOFF),
+            self.problems,
             failure="the sky does not answer",
             interval=lambda: 60 * SECOND,
             wake_delay=3 * SECOND,
@@ -70,7 +69,8 @@ async def test_polls_now_and_after_each_interval(clock: Clock) -> None:
 
 
 async def test_failures_wait_longer_each_and_end_with_a_success(clock: Clock) -> None:
-    async with a_world(clock, cloud_error(), Unreachable("no", sent=False), ["zone a does not answer"]) as world:
+    outcomes = cloud_error(), Unreachable("no", sent=False), ["zone a does not answer"], (), cloud_error()
+    async with a_world(clock, *outcomes) as world:
         await clock.sleep(0.5 * SECOND)
         assert world.problems.lines() == ("sky: the sky does not answer, retrying: asking: no",)
         await clock.sleep(1 * SECOND)
@@ -78,7 +78,7 @@ async def test_failures_wait_longer_each_and_end_with_a_success(clock: Clock) ->
         await clock.sleep(2 * SECOND)
         assert world.problems.lines() == ("sky: zone a does not answer",)
         await clock.sleep(70 * SECOND)
-        assert world.times == [0, 1, 3, 7, 67]
+        assert world.times == [0, 1, 3, 7, 67, 68]
         assert not world.problems
 
 

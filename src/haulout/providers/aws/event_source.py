@@ -97,10 +97,8 @@ class AwsEventSource(BaseEventSource):
             problems=self._current_problems,
         )
         self._poller = Poller(
-            clock=clock,
-            random=client.random,
-            backoff=POLL_FAILED.up_to(settings.poll_interval),
-            problems=self._current_problems,
+            Retry(clock, client.random, POLL_FAILED.up_to(settings.poll_interval)),
+            self._current_problems,
             failure="EC2 does not answer",
             interval=lambda: settings.poll_interval,
         )

@@ -26,6 +26,7 @@ from haulout.api.maintenancenotice import MaintenanceKind, MaintenanceNotice, No
 from haulout.api.notice_reports import MaintenancePlan, NoticeReport
 from haulout.core.backoff import Backoff
 from haulout.core.clock import Clock
+from haulout.core.retry import Retry
 from haulout.errors import CloudError, KubeError
 from haulout.providers.aws.correlation import SPOT_GRACE_PERIOD, end_stage, has_event_type, is_finished
 from haulout.providers.aws.imds import HISTORY, REBALANCE, SCHEDULED, SPOT, TARGET_STATE, Ec2InstanceMetadata
@@ -201,13 +202,10 @@ class ImdsEventSource(AgentEventSource):
         ] = {}  # the state that was written last, by event type and ID
         self._missing_since: dict[str, float] = {}  # by notice name: monotonic time since when its event is missing
         self._poller = Poller(
-            clock=clock,
-            random=random,
-            backoff=_BACKOFF,
-            problems=self._current_problems,
+            Retry(clock, random, _BACKOFF, max_retry_after=_MAX_RETRY_AFTER),
+            self._current_problems,
             failure="the metadata service does not answer",
             interval=lambda: _POLL_INTERVAL,
-            max_retry_after=_MAX_RETRY_AFTER,
         )
 
     async def run(self, notice_writer: NoticeWriter) -> None:

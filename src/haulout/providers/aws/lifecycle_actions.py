@@ -23,6 +23,7 @@ from haulout.api.notice_reports import NoticeReport
 from haulout.api.objects import Node
 from haulout.controllers.notices.remaining_pods import drained_at
 from haulout.core.backoff import Backoff
+from haulout.core.retry import Retry
 from haulout.core.timeouts import await_with_timeout
 from haulout.errors import CloudError, KubeError
 from haulout.kube.client import Client
@@ -270,10 +271,8 @@ class TerminationHooks:
         )
         self._without_hooks: set[str] = set()  # uids of notices for which Auto Scaling has no hook
         self._poller = Poller(
-            clock=client.clock,
-            random=client.random,
-            backoff=_BACKOFF,
-            problems=problems,
+            Retry(client.clock, client.random, _BACKOFF),
+            problems,
             topic="termination hooks",
             failure="Auto Scaling does not answer",
             interval=lambda: None,

@@ -22,6 +22,7 @@ from haulout.controllers.notices.early_start import may_start_early
 from haulout.core import duration
 from haulout.core.backoff import RECONNECT
 from haulout.core.clock import Clock
+from haulout.core.retry import Retry
 from haulout.errors import CloudError, RescheduleRefused
 from haulout.providers.azure.imds import AzureInstanceMetadata
 from haulout.providers.azure.scheduled_events import (
@@ -67,10 +68,8 @@ class AzureEventSource(AgentEventSource):
         self._missing_since: dict[str, float] = {}
         self._notice_writer: NoticeWriter | None = None
         self._poller = Poller(
-            clock=clock,
-            random=random,
-            backoff=RECONNECT,
-            problems=self._current_problems,
+            Retry(clock, random, RECONNECT),
+            self._current_problems,
             failure="Azure does not answer",
             interval=lambda: _POLL_INTERVAL_OPEN if self._has_open_notices() else _POLL_INTERVAL_IDLE,
         )

@@ -22,6 +22,7 @@ from haulout.api.maintenancenotice import MaintenanceNotice, NoticeStage
 from haulout.api.notice_reports import NoticeReport
 from haulout.api.objects import Node
 from haulout.core.backoff import POLL_FAILED
+from haulout.core.retry import Retry
 from haulout.core.timeouts import await_with_timeout
 from haulout.errors import CloudError, RescheduleRefused
 from haulout.kube.client import Client
@@ -137,10 +138,8 @@ class GcpComputeEventSource(BaseEventSource):
             client.clock, client.random, is_retryable=is_retryable, last_answer=self._last_answer
         )
         self._poller = Poller(
-            clock=client.clock,
-            random=client.random,
-            backoff=POLL_FAILED.up_to(settings.poll_interval),
-            problems=self._current_problems,
+            Retry(client.clock, client.random, POLL_FAILED.up_to(settings.poll_interval)),
+            self._current_problems,
             failure="Compute Engine does not answer",
             interval=lambda: settings.poll_interval,
             wake_delay=min(_POLL_SOON_AFTER, settings.poll_interval),

@@ -148,10 +148,8 @@ class GcpMetadataEventSource(AgentEventSource):
         self._notices: dict[str, MaintenanceNotice] = {}
         self._listed_at: float | None = None  # monotonic; None: the notices must be listed
         self._poller = Poller(
-            clock=clock,
-            random=random,
-            backoff=RECONNECT,
-            problems=self._current_problems,
+            Retry(clock, random, RECONNECT),
+            self._current_problems,
             failure=_FAILURE,
             interval=lambda: _RESYNC_AFTER,
         )

@@ -24,6 +24,7 @@ from haulout.api.notice_reports import MaintenancePlan, NoticeReport
 from haulout.api.objects import Node
 from haulout.api.resources import NODES
 from haulout.core.backoff import Backoff
+from haulout.core.retry import Retry
 from haulout.core.walltime import EARLIEST, LATEST
 from haulout.errors import Conflict, Invalid, NotFound, RescheduleRefused
 from haulout.kube.client import Client
@@ -58,10 +59,8 @@ class GkeEventSource(BaseEventSource):
         self._nodes = nodes
         self._is_idle = False  # nothing is planned, and no notice is open
         self._poller = Poller(
-            clock=client.clock,
-            random=client.random,
-            backoff=_BACKOFF,
-            problems=self._current_problems,
+            Retry(client.clock, client.random, _BACKOFF),
+            self._current_problems,
             failure="GKE does not answer",
             interval=lambda: None if self._is_idle else _RESYNC_AFTER,
         )

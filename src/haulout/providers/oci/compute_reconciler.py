@@ -17,6 +17,7 @@ from haulout.api.maintenancenotice import MaintenanceNotice, NoticeCondition, No
 from haulout.api.notice_reports import NoticeReport
 from haulout.core.backoff import POLL_FAILED
 from haulout.core.clock import Clock
+from haulout.core.retry import Retry
 from haulout.core.timeouts import await_with_timeout
 from haulout.errors import CloudError
 from haulout.providers.cloud_calls import LastAnswer
@@ -62,10 +63,8 @@ class ComputeReconciler:
         self._compartment_of: dict[str, str] = {}  # by maintenance: its compartment, if known
         self._last_answer = last_answer
         self._poller = Poller(
-            clock=clock,
-            random=random,
-            backoff=POLL_FAILED,
-            problems=problems,
+            Retry(clock, random, POLL_FAILED),
+            problems,
             failure="maintenance events cannot be reconciled with OCI Compute",
             interval=lambda: interval,
             wake_delay=_POLL_SOON_AFTER,
