@@ -56,7 +56,9 @@ class Retry:
         self._max_attempts = max_attempts
         self._max_retry_after = max_retry_after
         self._stable_after = stable_after
-        self._started = self._attempt_started = clock.monotonic()
+        # An object outside of an event loop may own a Retry, where a loop's clock does not run yet.
+        has_times = timeout is not None or stable_after is not None
+        self._started = self._attempt_started = clock.monotonic() if has_times else 0.0
 
     def reset(self) -> None:
         """Record a success: the next failure is the first one."""

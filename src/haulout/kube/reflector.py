@@ -134,7 +134,7 @@ class Reflector(Generic[T]):
         self._list_watch = list_watch
         self._store = store
         self._on_health_change = on_health_change  # called with each failure, and with None on recovery
-        self._retry = Retry(client.clock, client.random, RECONNECT, stable_after=_STABLE_AFTER)
+        self._retry: Retry  # of connecting, from the start of `run`
         self._limit_retry = Retry(client.clock, client.random, _LIMIT_BACKOFF)  # the server exceeded a limit
         self._was_expired = False  # the last failure was a 410
         self._must_list = True
@@ -155,6 +155,7 @@ class Reflector(Generic[T]):
         self._interrupt_scope.interrupt(error)
 
     async def run(self) -> NoReturn:
+        self._retry = Retry(self._clock, self._client.random, RECONNECT, stable_after=_STABLE_AFTER)
         while True:
             delay: timedelta | None = None
             started = self._clock.monotonic()

@@ -142,7 +142,7 @@ def test_operator_loads_profiles_the_dashboard_and_mail_only_when_they_start() -
     """They take 5 MB, which an operator without them does not need."""
     heavy = (
         "aiosmtplib",
-        "haulout.app.dashboard",
+        "haulout.app.operator_backend",
         "haulout.controllers.profiles.controller",
         "haulout.controllers.profiles.decision",
         "haulout.controllers.profiles.view.informers",

@@ -88,6 +88,7 @@ def numbers(vitals: OperatorStatus) -> dict[str, float]:
 
 async def test_operator_manages_nodes_on_esx_hosts_and_reports_status_and_metrics(clock: Clock, tmp_path: Path) -> None:
     async with esx_cluster_and_status(clock, tmp_path) as (site, vitals):
+        vitals.is_served.set()  # then the backend of the dashboard runs
         site.cluster.run(operator(vitals))
         site.vcenter("a").enter_maintenance("esx-a1")
         await site.wait_for_labels(n1="true", n2="true", n3="false", n4="false")
