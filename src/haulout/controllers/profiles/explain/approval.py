@@ -53,10 +53,6 @@ class MetadataChange:
     def __str__(self) -> str:
         return f"no {self.field} {self.key}" if self.value is None else f"{self.field} {self.key}={self.value}"
 
-    def is_set_on(self, node: Node) -> bool:
-        """Return whether the node already has this value."""
-        return self._metadata_of(node).get(self.key) == self.value
-
     def command(self, node: Node) -> str:
         """Return a kubectl command that makes the change."""
         verb = "label" if self.field is MetadataField.LABEL else "annotate"
