@@ -22,8 +22,8 @@ from haulout.controllers.notices.early_start import EarlyStarter, EarlyStartSour
 from haulout.controllers.notices.events import NoticeEvent
 from haulout.controllers.notices.node_conditions import (
     NodeConditionDecision,
+    NodeConditionObservation,
     NodeConditionReconciler,
-    NodeObservation,
 )
 from haulout.controllers.notices.node_lookup import MACHINE_ADDRESS, NodeLookup, alias_values, has_same_identity
 from haulout.controllers.notices.notice_quota import (
@@ -103,7 +103,7 @@ class MaintenanceNoticeController:
         self._controller: Controller[str, NoticeObservation, NoticeDecision] = Controller(
             self._reconciler, client, name="notices"
         )
-        self._node_conditions: Controller[str, NodeObservation, NodeConditionDecision] = Controller(
+        self._node_conditions: Controller[str, NodeConditionObservation, NodeConditionDecision] = Controller(
             NodeConditionReconciler(client, nodes, notices_of_node=lambda node: self.notices.by_index(BY_NODE, node)),
             client,
             name="node conditions",

@@ -14,7 +14,7 @@ from haulout.api.objects import Node, Pod
 from haulout.budget.budget_check import WaitingList
 from haulout.controllers.profiles.config.model import Configuration
 from haulout.controllers.profiles.events import ProfileEvents
-from haulout.controllers.profiles.executor import Executor
+from haulout.controllers.profiles.executor import ProfilesExecutor
 from haulout.controllers.profiles.machine import data_annotation
 from haulout.controllers.profiles.observation import Decision
 from haulout.controllers.profiles.plugin import ClusterView, ObservedNode
@@ -69,7 +69,7 @@ class ProfilesController:
         self._nodes = NodeIndex(data_annotation.statuses_of, on_change=self._on_node_change, clock=client.clock)
         self._waiting_list = waiting_list or WaitingList()
         handover = handover or Handover()
-        self._executor = Executor(
+        self._executor = ProfilesExecutor(
             client,
             self._nodes,
             namespace=namespace,
