@@ -67,13 +67,14 @@ async def ask_operator(url: str, node: str) -> NodeExplanation:
     network = NetworkClient()
     address = f"{url.rstrip('/')}/api/v1/info"
     try:
-        status, body = await network.request("GET", address, headers=authorization_header(os.environ))
+        response = await network.request("GET", address, headers=authorization_header(os.environ))
     finally:
         await network.close()
-    if status != _OK:
-        raise ExternalError(f"{address} answered with status {status}: {body[:200].decode(errors='replace').strip()}")
+    if response.status != _OK:
+        text = response.body[:200].decode(errors="replace").strip()
+        raise ExternalError(f"{address} answered with status {response.status}: {text}")
     try:
-        answer = parse_node_info(body, node)
+        answer = parse_node_info(response.body, node)
     except (ValueError, RecursionError) as error:
         raise ExternalError(f"{address} is not a maintenance controller: {error}") from None
     if answer is None:

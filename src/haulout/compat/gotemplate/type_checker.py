@@ -48,7 +48,7 @@ _WITH_LENGTH = (Kind.STRING, Kind.SLICE, Kind.MAP)
 
 def check_tree(source: Source, tree: nodes.Tree, shape: Type) -> tuple[TemplateError, ...]:
     """Return all errors of a template for data of type `shape`, in the order of the text."""
-    checker = _Checker(source, tree)
+    checker = _Checker(tree)
     checker.check_template(tree.body, shape)
     checker.check_uncalled()
     return tuple(source.error(at, problem) for at, problem in sorted(checker.problems))
@@ -70,9 +70,8 @@ class _Arguments:
 
 
 class _Checker:
-    def __init__(self, source: Source, tree: nodes.Tree) -> None:
+    def __init__(self, tree: nodes.Tree) -> None:
         self.problems: set[tuple[int, str]] = set()
-        self._source = source
         self._tree = tree
         self._assigned = set(_assigned_variables(tree.body)).union(
             *(_assigned_variables(body) for body in tree.templates.values())

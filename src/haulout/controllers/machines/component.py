@@ -24,6 +24,7 @@ from haulout.api.machinemaintenance import (
 from haulout.api.objects import Node
 from haulout.api.openshift import MACHINE_OF_NODE, MACHINE_SETS, MACHINES
 from haulout.api.reasons import OperatorEventReason
+from haulout.api.resources import Resource
 from haulout.controllers.machines.desired_maintenance import NoticeFilter
 from haulout.controllers.machines.permissions import permissions
 from haulout.controllers.machines.settings import MachineSettings
@@ -43,6 +44,7 @@ log = logging.getLogger(__name__)
 
 _REPORTER = "MachineMaintenance"  # reporting controller of events
 _DISCOVERY_BACKOFF = Backoff(first=timedelta(minutes=1), limit=timedelta(minutes=10))  # between discovery requests
+_RESOURCES: tuple[Resource[Any], ...] = (MACHINE_MAINTENANCES, MACHINES, MACHINE_SETS)
 _PRODUCT = "MachineMaintenance with the Machine API"
 _NOT_OBSERVED = "Unseen"  # the phase in metrics of a record without a phase
 
@@ -82,7 +84,7 @@ class MachinesComponent(Component):
     async def lead(self, leader: Leader) -> None:
         client, nodes = leader.client, leader.nodes
         await _wait_for_machine(nodes)
-        for resource in (MACHINE_MAINTENANCES, MACHINES, MACHINE_SETS):
+        for resource in _RESOURCES:
             await wait_until_served(
                 client, resource, product=_PRODUCT, backoff=_DISCOVERY_BACKOFF, on_absent=lambda: None
             )

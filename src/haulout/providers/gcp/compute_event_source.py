@@ -130,7 +130,6 @@ class GcpComputeEventSource(BaseEventSource):
     def __init__(self, compute: Compute, *, client: Client, nodes: Informer[Node], settings: GcpSettings) -> None:
         super().__init__(SOURCE, client.clock)
         self._compute = compute
-        self._client = client
         self._clock = client.clock
         self._nodes = nodes
         self._settings = settings
