@@ -91,6 +91,11 @@ class Object(Base, frozen=True):
         return self.metadata.resource_version
 
     @property
+    def preconditions(self) -> RawObject:
+        """The metadata with which a patch fails if the object has changed since it was read."""
+        return {"uid": self.metadata.uid, "resourceVersion": self.metadata.resource_version}
+
+    @property
     def is_being_deleted(self) -> bool:
         return self.metadata.deletion_timestamp is not None
 

@@ -161,10 +161,9 @@ class _SlotVerifier:
     async def _invalidate(self, node: Node) -> bool:
         """Raise the node's resourceVersion, so that a write bound to the current one is impossible."""
         timestamp = whole_seconds(self._client.clock.now())
-        preconditions = {"uid": node.uid, "resourceVersion": node.resource_version}
         try:
             changed = await self._annotate(
-                node, preconditions | {"annotations": {SLOT_WITHDRAWN_ANNOTATION: timestamp}}
+                node, node.preconditions | {"annotations": {SLOT_WITHDRAWN_ANNOTATION: timestamp}}
             )
             # Without the resourceVersion: the annotation must go, whatever has happened to the node since.
             await self._annotate(node, {"uid": node.uid, "annotations": {SLOT_WITHDRAWN_ANNOTATION: None}})

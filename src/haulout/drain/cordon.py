@@ -420,7 +420,7 @@ def _node_patch(node: Node, cordon: Cordon, *, released: CordonRequest | None = 
     if not spec and not metadata:
         return None
     # A merge patch replaces a list as a whole (RFC 7386): from a stale cache it would remove taints that others added.
-    metadata |= {"uid": node.uid, "resourceVersion": node.resource_version}
+    metadata |= node.preconditions
     return {"metadata": metadata} | ({"spec": spec} if spec else {})
 
 

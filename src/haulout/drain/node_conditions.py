@@ -58,8 +58,7 @@ def conditions_patch(node: Node, state: LifecycleState, message: str, *, now: da
     ]
     if not changed:
         return None
-    metadata = {"uid": node.uid, "resourceVersion": node.resource_version}
-    return {"metadata": metadata, "status": {"conditions": changed}}
+    return {"metadata": node.preconditions, "status": {"conditions": changed}}
 
 
 def _needs_update(found: Condition | None, *, is_true: bool) -> bool:

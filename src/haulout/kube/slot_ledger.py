@@ -184,8 +184,7 @@ class SlotLedger:
             await self._client.create(CONFIG_MAPS, body, namespace=self._namespace)
         else:
             # The UID, too: a ledger that was deleted and created again starts empty, and must be read again.
-            preconditions = {"uid": found.uid, "resourceVersion": found.resource_version}
-            patch = merge_patch({"metadata": preconditions, "data": data})
+            patch = merge_patch({"metadata": found.preconditions, "data": data})
             await self._client.patch(CONFIG_MAPS, name, patch, namespace=self._namespace)
         self.last_read[budget] = tuple(slots)
 

@@ -78,10 +78,8 @@ class NoticeWriter:
             return found
         # The merge of a report depends on what was read. Without the resourceVersion, of two concurrent writers the
         # later would overwrite a newer stage with an older one.
-        metadata: RawObject = {"uid": found.uid, "resourceVersion": found.resource_version}
-        if annotations:
-            metadata["annotations"] = annotations
-        patch = merge_patch({"metadata": metadata, "spec": change})
+        metadata: RawObject = {"annotations": annotations} if annotations else {}
+        patch = merge_patch({"metadata": found.preconditions | metadata, "spec": change})
         return await self._client.patch(MAINTENANCE_NOTICES, found.name, patch)
 
 

@@ -244,8 +244,7 @@ def _repair_without_mark(node: Node) -> tuple[RawObject | None, str]:
 
 
 def _remove_annotations(node: Node, *annotations: str) -> RawObject:
-    preconditions = {"uid": node.uid, "resourceVersion": node.resource_version}
-    return {"metadata": {**preconditions, "annotations": dict.fromkeys(annotations)}}
+    return {"metadata": {**node.preconditions, "annotations": dict.fromkeys(annotations)}}
 
 
 def _node_finding(

@@ -205,8 +205,7 @@ async def _update_notice(
     if not change:
         raw = await client.get(_RAW, existing.name)
         return ApplyResult(raw=raw, verb=ApplyVerb.CREATED if is_own_write else ApplyVerb.UNCHANGED, node=node)
-    preconditions = {"uid": existing.uid, "resourceVersion": existing.resource_version}
-    patch = merge_patch({"metadata": preconditions, "spec": change})
+    patch = merge_patch({"metadata": existing.preconditions, "spec": change})
     if request.dry_run == "client":
         raw = await client.get(_RAW, existing.name)
         raw = {**raw, "spec": msgspec.to_builtins(new)}

@@ -198,9 +198,8 @@ class HostReconciler(Reconciler[str, HostObservation, PowerDecision]):
         if confirmed.should_be_off != decision.should_be_off:
             raise ObservationStale(f"the Machines of BareMetalHost {host.key} have changed: {confirmed.message}")
         # Metal3 keeps a host off as long as it has any annotation `reboot.metal3.io/…`. Each client has its own suffix.
-        preconditions = {"uid": host.uid, "resourceVersion": host.resource_version}
         annotations = {OUR_REBOOT_ANNOTATION: "" if confirmed.should_be_off else None}
-        patch = merge_patch({"metadata": preconditions | {"annotations": annotations}})
+        patch = merge_patch({"metadata": host.preconditions | {"annotations": annotations}})
         self._hosts.record_write(await self._client.patch(BARE_METAL_HOSTS, host.name, patch, namespace=host.namespace))
         self._record_power(host, confirmed)
         return True

@@ -291,10 +291,8 @@ def _decide_server(node: Node, server: Server | None, requeue_at: datetime) -> D
             reason=KubernikusEventReason.SERVER_REPLACED, message=message, is_warning=True, requeue_at=requeue_at
         )
     if not recorded_id:
-        preconditions = {"uid": node.uid, "resourceVersion": node.resource_version}
-        return Decision(
-            action=RecordServer({"metadata": {**preconditions, "annotations": {SERVER_ANNOTATION: server.id}}})
-        )
+        annotations = {SERVER_ANNOTATION: server.id}
+        return Decision(action=RecordServer({"metadata": {**node.preconditions, "annotations": annotations}}))
     if server.is_being_deleted:
         return Decision(
             reason=KubernikusEventReason.SERVER_DELETING,
@@ -319,7 +317,7 @@ def _decide_withdrawn(observation: Observation) -> Decision:
     node = observation.node
     change = cordon.release(node, CORDON_OWNER)
     if SERVER_ANNOTATION in node.metadata.annotations:
-        change = change or {"metadata": {"uid": node.uid, "resourceVersion": node.resource_version}}
+        change = change or {"metadata": node.preconditions}
         change["metadata"]["annotations"] = {**change["metadata"].get("annotations", {}), SERVER_ANNOTATION: None}
     return _stop_drain_first(observation, NO_ACTION if change is None else Decision(action=ReleaseNode(change)))
 

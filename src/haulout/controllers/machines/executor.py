@@ -134,4 +134,4 @@ def machine_set_resource(owner: MachineSet) -> Resource[MachineSet]:
 
 
 def _preconditions(obj: Object) -> dict[str, Any]:
-    return {"metadata": {"uid": obj.uid, "resourceVersion": obj.resource_version}}
+    return {"metadata": obj.preconditions}

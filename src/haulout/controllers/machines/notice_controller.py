@@ -190,8 +190,7 @@ class MachineNoticeReconciler(Reconciler[str, MachineNoticeObservation, MachineN
     async def _update(self, existing: MachineMaintenance, desired: DesiredMaintenance) -> None:
         change = difference(msgspec.to_builtins(existing.spec), msgspec.to_builtins(desired.spec))
         change.pop("maintenancescheduled", None)
-        preconditions = {"uid": existing.uid, "resourceVersion": existing.resource_version}
-        patch = merge_patch({"metadata": preconditions, "spec": change})
+        patch = merge_patch({"metadata": existing.preconditions, "spec": change})
         patched = await self._client.patch(MACHINE_MAINTENANCES, existing.name, patch, namespace=self._namespace)
         self._maintenances.record_write(patched)
 

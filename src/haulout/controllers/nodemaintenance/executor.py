@@ -153,8 +153,9 @@ class NodeMaintenanceExecutor:
     async def _set_finalizers(self, maintenance: NodeMaintenance, finalizers: tuple[str, ...]) -> NodeMaintenance:
         # A merge patch replaces the list of finalizers (RFC 7386). Without the precondition, those that others added
         # since would be lost.
-        precondition = {"uid": maintenance.uid, "resourceVersion": maintenance.resource_version}
-        return await self._informers.patch(maintenance, {"metadata": precondition | {"finalizers": finalizers or None}})
+        return await self._informers.patch(
+            maintenance, {"metadata": maintenance.preconditions | {"finalizers": finalizers or None}}
+        )
 
     async def _record_in_status(
         self,

@@ -85,7 +85,5 @@ def recovering_annotation(node: Node, name: str) -> RawObject:
 def remove_recovering_patch(node: Node, name: str) -> RawObject:
     """Return the patch that removes a maintenance from the recovering annotation."""
     remaining = [other for other in unavailable_nodes.recovering_node_maintenances_of(node) if other != name]
-    metadata = {"uid": node.uid, "resourceVersion": node.resource_version}
-    return {
-        "metadata": {**metadata, "annotations": {unavailable_nodes.RECOVERING_ANNOTATION: ",".join(remaining) or None}}
-    }
+    annotations = {unavailable_nodes.RECOVERING_ANNOTATION: ",".join(remaining) or None}
+    return {"metadata": {**node.preconditions, "annotations": annotations}}

@@ -156,9 +156,8 @@ def status_patch(maintenance: NodeMaintenance, status: NodeMaintenanceStatus, *,
     if is_up_to_date(maintenance, status):
         return None
     desired = msgspec.structs.replace(status, last_update=_truncate_to_seconds(now))
-    metadata = {"uid": maintenance.uid, "resourceVersion": maintenance.resource_version}
     change = difference(msgspec.to_builtins(maintenance.status), msgspec.to_builtins(desired))
-    return {"metadata": metadata, "status": change}
+    return {"metadata": maintenance.preconditions, "status": change}
 
 
 def is_up_to_date(maintenance: NodeMaintenance, status: NodeMaintenanceStatus) -> bool:

@@ -52,5 +52,4 @@ def cancel_objection(notice: MaintenanceNotice, state: PhaseStatus) -> Objection
 
 def stage_patch(notice: MaintenanceNotice, stage: NoticeStage) -> Patch:
     """Return the patch that sets the stage of exactly this notice, guarded by uid and resourceVersion."""
-    metadata = {"uid": notice.uid, "resourceVersion": notice.resource_version}
-    return merge_patch({"metadata": metadata, "spec": {"stage": str(stage)}})
+    return merge_patch({"metadata": notice.preconditions, "spec": {"stage": str(stage)}})

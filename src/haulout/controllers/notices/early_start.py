@@ -225,8 +225,7 @@ class EarlyStartReconciler(Reconciler[str, EarlyStartObservation, EarlyStartDeci
         return self._source_backoff.record_failure(notice.name, error)
 
     async def _write(self, notice: MaintenanceNotice, record: EarlyStart) -> None:
-        metadata = {"uid": notice.uid, "resourceVersion": notice.resource_version}
-        patch = merge_patch({"metadata": {**metadata, **record.metadata_patch}})
+        patch = merge_patch({"metadata": {**notice.preconditions, **record.metadata_patch}})
         self._notices.record_write(await self._client.patch(MAINTENANCE_NOTICES, notice.name, patch))
         log.info("%s: %s", notice.name, record.message)
 

@@ -48,8 +48,7 @@ def status_patch(node: Node, notices: Collection[MaintenanceNotice], *, now: dat
     changed = list(_changes(node, notices, now=now))
     if not changed:
         return None
-    metadata = {"uid": node.uid, "resourceVersion": node.resource_version}
-    return {"metadata": metadata, "status": {"conditions": changed}}
+    return {"metadata": node.preconditions, "status": {"conditions": changed}}
 
 
 def has_same_conditions(old: Node, new: Node) -> bool:

@@ -10,8 +10,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-import msgspec
-
 from haulout.api.maintenancenotice import (
     MAINTENANCE_NOTICES,
     MaintenanceNotice,
@@ -31,10 +29,10 @@ from haulout.controllers.notices.node_lookup import NodeLookup, NodeLookupResult
 from haulout.controllers.notices.orphans import ended_report, orphaned_at
 from haulout.controllers.notices.profile_policy import ProfilePolicy
 from haulout.controllers.notices.remaining_pods import RemainingPods, list_remaining_pods
+from haulout.controllers.notices.status import write_status
 from haulout.errors import HauloutError, KubeError
 from haulout.kube.client import Client
 from haulout.kube.mutation_cache import MutationCache
-from haulout.kube.patches import difference, merge_patch
 from haulout.kube.responses import condition_reason
 from haulout.providers.notice_writer import NoticeWriter
 from haulout.runtime.reconciler import Reconciler
@@ -171,7 +169,7 @@ class NoticeReconciler(Reconciler[str, NoticeObservation, NoticeDecision]):
             self.forget_pods(status.node_name)
 
         async def write() -> None:
-            await self._write(notice, status)
+            await write_status(self._client, self._notices, notice, status)
             self._on_status_written(notice, status)
             for event in decision.events:
                 self._record_event(notice, event)
@@ -196,23 +194,13 @@ class NoticeReconciler(Reconciler[str, NoticeObservation, NoticeDecision]):
         if status == notice.status:
             return
         try:
-            await self._status_writer.write(key, lambda: self._write(notice, status))
+            await self._status_writer.write(key, lambda: write_status(self._client, self._notices, notice, status))
         except KubeError as another:
             log.debug("cannot write the status of MaintenanceNotice %s: %s", key, another)
 
     async def forget(self, key: str) -> datetime | None:
         self._status_writer.forget(key)
         return None
-
-    async def _write(self, notice: MaintenanceNotice, status: MaintenanceNoticeStatus) -> None:
-        change = difference(msgspec.to_builtins(notice.status), msgspec.to_builtins(status))
-        if not change:
-            return
-        metadata = {"uid": notice.uid, "resourceVersion": notice.resource_version}
-        patch = merge_patch({"metadata": metadata, "status": change})
-        self._notices.record_write(
-            await self._client.patch(MAINTENANCE_NOTICES, notice.name, patch, subresource="status")
-        )
 
     # Observation
 

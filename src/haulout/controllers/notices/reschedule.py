@@ -33,11 +33,11 @@ from haulout.api.reasons import NoticeEventReason, RescheduledReason
 from haulout.controllers.notices.decision import append_history, with_condition
 from haulout.controllers.notices.events import NoticeEvent
 from haulout.controllers.notices.source_backoff import SourceBackoff
+from haulout.controllers.notices.status import write_status
 from haulout.core.backoff import Backoff
 from haulout.errors import ExternalError, RescheduleRefused
 from haulout.kube.client import Client
 from haulout.kube.mutation_cache import MutationCache
-from haulout.kube.patches import difference, merge_patch
 from haulout.providers.event_source import ReschedulableSource
 from haulout.runtime.reconciler import Reconciler
 
@@ -290,10 +290,5 @@ class RescheduleReconciler(Reconciler[str, RescheduleObservation, RescheduleDeci
             await self._write(latest, answer_update(latest, reason, message, now=self._client.clock.now()))
 
     async def _write(self, notice: MaintenanceNotice, update: UpdateStatus) -> None:
-        change = difference(msgspec.to_builtins(notice.status), msgspec.to_builtins(update.status))
-        metadata = {"uid": notice.uid, "resourceVersion": notice.resource_version}
-        patch = merge_patch({"metadata": metadata, "status": change})
-        self._notices.record_write(
-            await self._client.patch(MAINTENANCE_NOTICES, notice.name, patch, subresource="status")
-        )
+        await write_status(self._client, self._notices, notice, update.status)
         self._record_event(notice, update.event)

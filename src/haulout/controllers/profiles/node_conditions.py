@@ -61,8 +61,7 @@ def conditions_patch(node: Node, state: DrainState, *, now: datetime) -> RawObje
         return None
     # Conditions are merged by type in a strategic merge patch, so those of the kubelet are not touched. The
     # resourceVersion protects conditions of the same type that another writer sets.
-    metadata = {"uid": node.uid, "resourceVersion": node.resource_version}
-    return {"metadata": metadata, "status": {"conditions": changed}}
+    return {"metadata": node.preconditions, "status": {"conditions": changed}}
 
 
 def _wanted_condition(

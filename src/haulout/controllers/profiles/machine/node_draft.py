@@ -92,8 +92,7 @@ class NodeDraft:
             return None
         # A merge patch replaces whole lists, such as taints. Without the resourceVersion it would undo what others have
         # added since.
-        precondition = {"uid": self.before.uid, "resourceVersion": self.before.resource_version}
-        return change | {"metadata": change.get("metadata", {}) | precondition}
+        return change | {"metadata": change.get("metadata", {}) | self.before.preconditions}
 
     def _with_finalizer(self, name: str, *, present: bool) -> "NodeDraft":
         known = self.node.metadata.finalizers
