@@ -92,9 +92,9 @@ class Drainer:
         taints: tuple[Taint, ...] = (),
         volumes: VolumeAttachmentInformer | None = None,
         owner: RequestOwner | None = None,
-        on_progress: Callable[[DrainProgress], object] | None = None,
-        on_pod_requested: Callable[[Pod, EscalationStep], object] | None = None,
-        on_response: Callable[[EscalationStep, EvictionApi, Blocker | None], object] | None = None,
+        on_progress: Callable[[DrainProgress], object] = lambda _: None,
+        on_pod_requested: Callable[[Pod, EscalationStep], object] = lambda *_: None,
+        on_response: Callable[[EscalationStep, EvictionApi, Blocker | None], object] = lambda *_: None,
     ) -> None:
         # The field selector `spec.nodeName=` selects the pods that are not scheduled yet, in all namespaces.
         if not node:
@@ -385,8 +385,7 @@ class Drainer:
     def _report(self, progress: DrainProgress) -> None:
         if progress != self.progress:
             self.progress = progress
-            if self._on_progress is not None:
-                self._on_progress(progress)
+            self._on_progress(progress)
 
     # Background tasks
 
@@ -457,13 +456,13 @@ class Drainer:
 
     def _report_request(self, action: PodAction) -> None:
         pod_and_step = action.pod.uid, action.step
-        if self._on_pod_requested is not None and pod_and_step not in self._reported_requests:
+        if pod_and_step not in self._reported_requests:
             self._reported_requests.add(pod_and_step)
             self._on_pod_requested(action.pod, action.step)
 
     def _handle_success(self, action: PodAction, problem: str) -> None:
         uid, now = action.pod.uid, self._now()
-        if self._on_response is not None and not problem:
+        if not problem:
             self._on_response(action.step, action.api, None)
         if action.api is EvictionApi.REQUEST:
             self._state = self._state.record_eviction_request(uid, at=now, problem=problem)
@@ -478,8 +477,7 @@ class Drainer:
             self._state = self._state.record_not_found(uid, at=now, wait=_RETRY.first)
             return
         blocker = blockers.refusal_blocker(action.pod, error)
-        if self._on_response is not None:
-            self._on_response(action.step, action.api, blocker)
+        self._on_response(action.step, action.api, blocker)
         retry_after = error.retry_after if isinstance(error, ApiError) else None
         # The watch wakes the drain. This retry is only for the case that the watch lies, for example behind a stale
         # server.

@@ -19,7 +19,7 @@ from haulout.drain.escalation import EscalationStep
 from haulout.drain.eviction_client import EvictionClient
 from haulout.drain.eviction_requests import RequestOwner
 from haulout.drain.machine_drain_rules import with_machine_drain_rules
-from haulout.drain.metrics import InitiatorDrainMetrics, SingleDrainMetrics
+from haulout.drain.metrics import DrainMetrics, InitiatorDrainMetrics, SingleDrainMetrics
 from haulout.drain.pod_informers import NodePodInformer, PodSource, SharedPodInformer
 from haulout.drain.policy import DrainPolicy
 from haulout.drain.progress import DrainOutcome, DrainProgress, LongestBlocker, LongestBlockerTracker
@@ -54,7 +54,7 @@ class _RunningDrain:
     node_uid: str
     policy: DrainPolicy
     pods: PodSource
-    metrics: SingleDrainMetrics | None = None
+    metrics: SingleDrainMetrics
     task: asyncio.Task[None] | None = None
     outcome: DrainOutcome | None = None  # set once the drain has ended
     crash: Exception | None = None
@@ -73,14 +73,14 @@ class DrainManager:
         client: Client,
         *,
         on_change: Callable[[str], object],
-        on_pod_requested: Callable[[str, Pod, EscalationStep], object] | None = None,
+        on_pod_requested: Callable[[str, Pod, EscalationStep], object] = lambda *_: None,
         metrics: InitiatorDrainMetrics | None = None,
     ) -> None:
         self._client = client
         self._eviction_client = EvictionClient(client)
         self._on_change = on_change
         self._on_pod_requested = on_pod_requested
-        self._metrics = metrics
+        self._metrics = metrics or DrainMetrics().for_initiator("")
         self._running: dict[str, _RunningDrain] = {}
         self._group: asyncio.TaskGroup | None = None
         self._shared_informer: SharedPodInformer | None = None
@@ -131,15 +131,15 @@ class DrainManager:
             volumes=self._volumes,
             owner=owner,
             on_progress=lambda progress: self._handle_progress(key, running, progress),
-            on_pod_requested=None if self._on_pod_requested is None else partial(self._on_pod_requested, key),
-            on_response=None if self._metrics is None else self._metrics.count_response,
+            on_pod_requested=partial(self._on_pod_requested, key),
+            on_response=self._metrics.count_response,
         )
-        drain_metrics = None if self._metrics is None else self._metrics.start_drain()
+        drain_metrics = self._metrics.start_drain()
         running = _RunningDrain(drainer, node.uid, policy, pods, drain_metrics)
         self._running[key] = running
         running.task = self._group.create_task(self._drain(key, running), name=f"drain for {key}")
-        if drain_metrics is not None:  # a task that is cancelled before its first step never reaches its `finally`
-            running.task.add_done_callback(lambda _: drain_metrics.discard())
+        # A task that is cancelled before its first step never reaches its `finally`.
+        running.task.add_done_callback(lambda _: drain_metrics.discard())
 
     def _pod_source(self, node: str, group: asyncio.TaskGroup) -> PodSource:
         """Return the pod informer of a node: one of its own, or the shared one if there are many drains already."""
@@ -218,8 +218,7 @@ class DrainManager:
     def _handle_progress(self, key: str, running: _RunningDrain, progress: DrainProgress) -> None:
         blockers, now, drainer = progress.blockers, self._client.clock.now(), running.drainer
         running.blocker_tracker = running.blocker_tracker.observe(blockers, now=now)
-        if running.metrics is not None:
-            running.metrics.update(progress, drainer.outcome, blockers=blockers, is_waiting=drainer.is_waiting, now=now)
+        running.metrics.update(progress, drainer.outcome, blockers=blockers, is_waiting=drainer.is_waiting, now=now)
         self._on_change(key)
 
     async def _drain(self, key: str, running: _RunningDrain) -> None:
@@ -238,6 +237,5 @@ class DrainManager:
         self._on_change(key)
 
     def _count_end(self, running: _RunningDrain, outcome: DrainOutcome | None) -> None:
-        if running.metrics is not None:
-            result = None if outcome is None else outcome.result
-            running.metrics.finish(result, running.drainer.progress, now=self._client.clock.now())
+        result = None if outcome is None else outcome.result
+        running.metrics.finish(result, running.drainer.progress, now=self._client.clock.now())

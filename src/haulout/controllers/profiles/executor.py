@@ -124,7 +124,7 @@ class ProfilesExecutor:
         requeue: Callable[[str], object],
         waiting_list: WaitingList,
         before_drain: Callable[[str], object] = lambda _: None,
-        on_pod_removal: Callable[[str, Pod, EscalationStep], object] | None = None,
+        on_pod_removal: Callable[[str, Pod, EscalationStep], object] = lambda *_: None,
         drain_metrics: InitiatorDrainMetrics | None = None,
     ) -> None:
         self.writing: set[str] = set()  # nodes with a write in flight
