@@ -147,9 +147,9 @@ class ProfilesExecutor:
         self._drains = DrainManager(
             client,
             on_change=lambda key: requeue(key.partition(_KEY_SEPARATOR)[0]),
-            on_pod_requested=None
-            if on_pod_removal is None
-            else lambda key, pod, escalation: on_pod_removal(key.partition(_KEY_SEPARATOR)[0], pod, escalation),
+            on_pod_requested=lambda key, pod, escalation: on_pod_removal(
+                key.partition(_KEY_SEPARATOR)[0], pod, escalation
+            ),
             metrics=drain_metrics,
         )
 
