@@ -15,12 +15,12 @@ from random import Random
 from typing import Any, Literal, NamedTuple, Protocol
 
 from haulout.api.resources import LEASES, NODES, PODS
+from haulout.controllers.profiles.view.transform import PodFields, pod_transform
 from haulout.core.clock import RealClock
 from haulout.kube.client import PAGE_SIZE, Client
 from haulout.kube.informer import Informer, as_is
 from haulout.kube.patches import merge_patch
 from haulout.kube.reflector import ListWatch
-from haulout.kube.transforms import summarize_pods
 from haulout.kube.transports.config import load
 from haulout.kube.transports.http import HttpTransport
 
@@ -67,9 +67,8 @@ class Haulout:
         """Return an empty cache, as the operator would make it."""
         if kind == "nodes":
             return Informer(self.client, ListWatch(NODES), transform=as_is)
-        return Informer(
-            self.client, ListWatch(PODS), transform=summarize_pods(), indexes={"node": lambda row: (row.node,)}
-        )
+        pods = ListWatch(PODS.with_model(PodFields))
+        return Informer(self.client, pods, transform=pod_transform(), indexes={"node": lambda row: (row.node,)})
 
     @asynccontextmanager
     async def synced_copy(self, kind: Kind, on_change: OnChange) -> AsyncIterator[Sized]:

@@ -12,7 +12,7 @@ import pytest
 from haulout.api.maintenancenotice import MAINTENANCE_NOTICES, MaintenanceNotice, NoticeStage, definition
 from haulout.api.objects import Node
 from haulout.api.resources import NODES
-from haulout.controllers.notices.controller import MaintenanceNoticeController
+from haulout.controllers.notices.controller import MaintenanceNoticeController, notice_informer
 from haulout.kube.client import Client
 from haulout.kube.informer import Informer, as_is
 from haulout.kube.recorder import EventRecorder
@@ -192,13 +192,15 @@ async def test_node_without_a_provider_id_is_found_by_its_address(cluster: Clust
         await client.create(NODES, node)
         nodes: Informer[Node] = Informer(client, ListWatch(NODES), transform=as_is)
         events = EventRecorder(client, instance="test")
-        controller = MaintenanceNoticeController(client, events=events, nodes=nodes)
+        controller = MaintenanceNoticeController(client, events=events, nodes=nodes, notices=notice_informer(client))
 
         async def found() -> list[str]:
             return [notice.status.node_name for notice in await notices(client, instance)]
 
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(run()) for run in (nodes.run, events.run, controller.run)]
+            tasks = [
+                group.create_task(run()) for run in (nodes.run, controller.notices.run, events.run, controller.run)
+            ]
             await nodes.wait_synced()
             cloud.start_lifecycle_action(instance)
             await eventually(cluster.clock, found, becomes=[name])

@@ -9,14 +9,13 @@ from functools import partial
 
 import pytest
 
-from haulout.api.objects import Object
+from haulout.api.objects import Object, Pod
 from haulout.api.resources import PODS, Resource
 from haulout.errors import KubeError
 from haulout.kube.client import Client
 from haulout.kube.informer import Informer, as_is
 from haulout.kube.patches import merge_patch
 from haulout.kube.reflector import ListWatch
-from haulout.kube.transforms import PodSummary, summarize_pods
 from support.builders.objects import a_config_map, a_pod
 from support.clusters.backends import ClusterBackend
 from support.expectations.eventually import eventually
@@ -118,17 +117,17 @@ async def test_pods_are_indexed_by_node(cluster: ClusterBackend) -> None:
     client = await cluster.client()
     for name, node in (("p1", "n1"), ("p2", "n2"), ("p3", "n1")):
         await client.create(PODS, a_pod(name, on=node, labels={"app": "cart"}), namespace=cluster.namespace)
-    cache: Informer[PodSummary] = Informer(
+    cache: Informer[Pod] = Informer(
         client,
         ListWatch(PODS, namespace=cluster.namespace),
-        transform=summarize_pods(),
-        indexes={"node": lambda pod: (pod.node,)},
+        transform=as_is,
+        indexes={"node": lambda pod: (pod.spec.node_name,)},
     )
     async with asyncio.TaskGroup() as tasks:
         running = tasks.create_task(cache.run())
         await cache.wait_synced()
         assert [pod.name for pod in cache.by_index("node", "n1")] == ["p1", "p3"]
-        assert [pod.labels for pod in cache.by_index("node", "n2")] == [(("app", "cart"),)]
+        assert [pod.metadata.labels for pod in cache.by_index("node", "n2")] == [{"app": "cart"}]
         await client.delete(PODS, "p1", namespace=cluster.namespace, grace=timedelta(0))
         await eventually(cluster.clock, lambda: [pod.name for pod in cache.by_index("node", "n1")] == ["p3"])
         running.cancel()

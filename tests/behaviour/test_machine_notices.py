@@ -11,7 +11,7 @@ import pytest
 from haulout.api.machinemaintenance import NAMESPACE, object_name
 from haulout.api.maintenancenotice import NoticeStage
 from haulout.api.openshift import MACHINE_NAMESPACE
-from haulout.controllers.machines.desired_maintenance import EVENT_CODES, MMO_NOTICE_FILTER
+from haulout.controllers.machines.desired_maintenance import EVENT_CODES, NoticeFilter
 from haulout.controllers.machines.replacement_time import ReplacementPolicy
 from haulout.core.windows import Timetable, WeeklyWindow
 from haulout_sandbox.apiserver import Write
@@ -82,7 +82,8 @@ async def test_only_the_five_event_codes_create_records(a_cluster: PlanFactory) 
     """Case 8."""
     async with with_openshift(a_cluster()).running() as cluster, machine_api(cluster):
         (name,) = await create_machine_set(cluster, "workers", replicas=1)
-        cluster.run(machine_notice_operator(MMO_NOTICE_FILTER, ReplacementPolicy(lead=timedelta(hours=1))))
+        notice_filter = NoticeFilter(kinds=frozenset(), codes=frozenset(EVENT_CODES))
+        cluster.run(machine_notice_operator(notice_filter, ReplacementPolicy(lead=timedelta(hours=1))))
         for number, code in enumerate((*EVENT_CODES, "instance-dance")):
             await report_event(cluster, name, code=code, event=f"instance-event-{number}")
         await cluster.eventually(lambda: len(cluster.by_key(PLURAL)), becomes=5)

@@ -24,7 +24,7 @@ from haulout.api.maintenancenotice import MAINTENANCE_NOTICES, MaintenanceNotice
 from haulout.api.objects import RawObject
 from haulout.api.resources import NODES
 from haulout.app.manifests import agent_manifests, operator_manifests
-from haulout.controllers.notices.controller import MaintenanceNoticeController
+from haulout.controllers.notices.controller import MaintenanceNoticeController, notice_informer
 from haulout.controllers.notices.notice_quota import MAX_PER_NODE
 from haulout.core.clock import RealClock
 from haulout.errors import Forbidden, Invalid, Unauthorized
@@ -252,14 +252,14 @@ async def test_notices_of_one_agent_are_limited_in_number(site: ControlPlane, tm
     connection = config.load(kubeconfig=str(site.kubeconfig()), clock=clock)
     admin = Client(minimal_transport(connection, clock=clock, user_agent="test"), clock=clock, random=random.Random(2))
     events, nodes = EventRecorder(admin, instance="test"), Informer(admin, ListWatch(NODES), transform=as_is)
-    controller = MaintenanceNoticeController(admin, events=events, nodes=nodes)
+    controller = MaintenanceNoticeController(admin, events=events, nodes=nodes, notices=notice_informer(admin))
 
     async def names() -> list[str]:
         found = await admin.list(MAINTENANCE_NOTICES, fields="spec.nodeName=n3")
         return [item.name for item in found.items]
 
     async with a_client(site, tmp_path, "n3") as agent, asyncio.TaskGroup() as group:
-        tasks = [group.create_task(item.run()) for item in (events, nodes, controller)]
+        tasks = [group.create_task(item.run()) for item in (events, nodes, controller.notices, controller)]
         await agent.create(MAINTENANCE_NOTICES, a_notice("azure-before", nodeName="n3"))
 
         async def has_phase() -> bool:

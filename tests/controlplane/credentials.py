@@ -12,9 +12,13 @@ from pathlib import Path
 from urllib.parse import quote
 
 import yaml
+from cryptography import x509
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from controlplane.server_process import ControlPlaneError
-from haulout.core.certificate_authority import CertificateAuthority, signing_key
+from haulout.core.certificate_authority import CertificateAuthority
 from haulout.core.key_pair import KeyPair
 
 ADMIN = "admin"
@@ -43,8 +47,10 @@ class Credentials:
             raise ControlPlaneError(f"no token for user {user}, only for {known}: give groups to sign in") from None
 
     def client_certificate(self, user: str, groups: Sequence[str]) -> KeyPair:
-        """Return a certificate and key that the server takes for `user` with `groups`."""
-        return self._clients.issue_client(user, groups)
+        """Return a certificate and key that the server takes for `user` with `groups`, which are organizations."""
+        organizations = [x509.NameAttribute(NameOID.ORGANIZATION_NAME, group) for group in groups]
+        name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, user), *organizations])
+        return self._clients.issue(name, usages=[ExtendedKeyUsageOID.CLIENT_AUTH])
 
     def write_server_files(self, folder: Path) -> None:
         """Write what the servers read, under the names that `controlplane.flags` uses."""
@@ -54,7 +60,7 @@ class Credentials:
             "server.pem": server.certificate,
             "server-key.pem": server.key,
             "client-ca.pem": self._clients.certificate,
-            "service-accounts-key.pem": signing_key(),
+            "service-accounts-key.pem": _signing_key(),
             "tokens.csv": "".join(self._token_lines()).encode(),
         }
         for name, content in files.items():
@@ -105,3 +111,10 @@ def _base64(content: bytes) -> str:
 def _write_private(path: Path, content: bytes) -> None:
     path.touch(mode=0o600)
     path.write_bytes(content)
+
+
+def _signing_key() -> bytes:
+    """Return a new private key as PEM, with which the API server signs service account tokens."""
+    return ec.generate_private_key(ec.SECP256R1()).private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.TraditionalOpenSSL, serialization.NoEncryption()
+    )

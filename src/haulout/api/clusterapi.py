@@ -256,10 +256,8 @@ class ProvisioningStatus(Base, frozen=True):
 
 
 class BareMetalHostStatus(Base, frozen=True):
-    """What Metal3 reports of a host. `powered_on` lags behind the annotations."""
+    """What Metal3 reports of a host."""
 
-    powered_on: bool = False
-    operational_status: str = ""
     provisioning: ProvisioningStatus = ProvisioningStatus()
 
 

@@ -17,7 +17,6 @@ from haulout.api.resources import Resource
 GROUP, VERSION = "lifecycle.k8s.io", "v1alpha1"
 # Every pod has this responder: it calls the classic eviction API.
 IMPERATIVE_EVICTION_RESPONDER = "imperative-eviction.k8s.io/evictor"
-IMPERATIVE_EVICTION_PRIORITY = 100
 HEARTBEAT_TIMEOUT = timedelta(minutes=20)  # after which the next responder becomes active
 
 EVICTED, FAILED = "TargetEvicted", "Failed"  # condition types of both kinds

@@ -22,6 +22,9 @@ import msgspec
 RawObject = dict[str, Any]
 T = TypeVar("T")
 
+# Of static pods. kubectl drain recognizes them by it (staging/src/k8s.io/kubectl/pkg/drain/filters.go).
+MIRROR_ANNOTATION = "kubernetes.io/config.mirror"
+
 _SCHEME = re.compile(r"(?P<scheme>[a-z0-9][-+.a-z0-9]*)://(?P<rest>.*)", re.IGNORECASE | re.DOTALL)
 # Their provider IDs begin with a zone or region (`aws:///eu-west-1a/i-0abc`), which the cloud's own ID lacks. The last
 # part is unique alone.

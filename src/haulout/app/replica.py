@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from haulout import __version__
 from haulout.api.leases import LEADER_LEASE
 from haulout.api.objects import RawObject
-from haulout.core.metrics import Metric, MetricKind, MetricVec
+from haulout.core.metrics import MetricVec, gauge
 from haulout.dashboard.api.health import RecentWarnings
 from haulout.dashboard.auth.settings import AccessSettings
 from haulout.httpserver import healthz
@@ -34,21 +34,14 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-BUILD = Metric(
-    "haulout_build_info", "Always 1; the labels hold the versions.", ("version", "python"), kind=MetricKind.GAUGE
-)
-LEADER = Metric(
+BUILD = gauge("haulout_build_info", "Always 1; the labels hold the versions.", "version", "python")
+LEADER = gauge(
     "leader_election_master_status",
     "1 if this replica holds a lease.",
-    ("name",),
-    kind=MetricKind.GAUGE,
+    "name",
     details="`name` is the name of the lease",
 )
-VIEWERS = Metric(
-    "haulout_dashboard_viewers",
-    "How many clients are connected to the event stream of the dashboard.",
-    kind=MetricKind.GAUGE,
-)
+VIEWERS = gauge("haulout_dashboard_viewers", "How many clients are connected to the event stream of the dashboard.")
 REPLICA_METRICS = (BUILD, VIEWERS)
 
 

@@ -8,30 +8,24 @@ from haulout.api.objects import Node
 from haulout.budget.budget_check import GroupSizes
 from haulout.budget.limits import Budget, LimitGroup
 from haulout.budget.unavailable_nodes import is_unavailable
-from haulout.core.metrics import Metric, MetricKind, MetricVec
+from haulout.core.metrics import MetricVec, gauge
 
-_LABELS = ("limit", "group")
 _MORE = "`limit` is the limit as text, `group` selects the nodes that share it"
 
-USED = Metric(
+USED = gauge(
     "haulout_budget_used",
     "How many nodes that count against a limit are out of service.",
-    _LABELS,
-    MetricKind.GAUGE,
+    "limit",
+    "group",
     details=_MORE,
 )
-LIMIT = Metric(
-    "haulout_budget_limit",
-    "How many nodes a limit allows to be out of service.",
-    _LABELS,
-    MetricKind.GAUGE,
-    details=_MORE,
+LIMIT = gauge(
+    "haulout_budget_limit", "How many nodes a limit allows to be out of service.", "limit", "group", details=_MORE
 )
-WAITING = Metric(
+WAITING = gauge(
     "haulout_budget_waiting",
     "How many nodes have a maintenance that waits only for the budget.",
-    ("controller",),
-    MetricKind.GAUGE,
+    "controller",
     details="`controller` is `nodemaintenance` or `profiles`; another maintenance of the same node counts as well",
 )
 METRICS = (USED, LIMIT, WAITING)

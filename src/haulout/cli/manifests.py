@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from haulout.cli import component_flags, options
-from haulout.cli.check.command import parse_variables
 
 if TYPE_CHECKING:  # heavy: imported at use
     from haulout.app.manifests.operator_manifests import Installation
@@ -70,14 +69,7 @@ _HUB_OPTIONS = ("mode", "hub_flags", "image", "namespace", "replicas", "allowed_
     help="The maintenance.yaml that it will run: exactly the permissions that it needs are granted. [default: those "
     "of a usual configuration]",
 )
-@click.option(
-    "--env",
-    "variables",
-    multiple=True,
-    metavar="NAME=value",
-    callback=parse_variables,
-    help="A variable for ${NAME} in the file, in addition to the environment. Can be repeated.",
-)
+@options.variables_option
 @component_flags.manifests_options
 @click.option(
     "--oci-handler",

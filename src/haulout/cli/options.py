@@ -6,7 +6,7 @@ Flags with kubectl's syntax, so that a command line written for kubectl means th
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import click
@@ -16,6 +16,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 VERBOSITY = "verbosity"  # key of the count of -v in click's shared object
 _NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")  # a DNS label: RFC 1123
 
+DEFAULT_FILE = "config/maintenance.yaml"  # the operator's default
 DRY_RUN_MODES = ("none", "client", "server")
 
 
@@ -57,10 +58,49 @@ def check_namespaces(ctx: click.Context, option: click.Parameter, names: tuple[s
     return names
 
 
-def output_option(command: Command) -> Command:
+def configuration_options(command: Command) -> Command:
+    """Add --config and --config-map, for commands that evaluate profiles."""
+    file = click.option(
+        "--config",
+        "file",
+        metavar="FILE",
+        help=f"The maintenance.yaml to use.  [default: {DEFAULT_FILE}, if it exists]",
+    )
+    config_map = click.option(
+        "--config-map",
+        metavar="NAMESPACE/NAME",
+        help="A ConfigMap with the configuration, under the key maintenance.yaml.",
+    )
+    return file(config_map(command))
+
+
+def variables_option(command: Command) -> Command:
+    """Add --env, for commands that read such a file."""
     return click.option(
-        "-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True, help="Format."
+        "--env",
+        "variables",
+        multiple=True,
+        metavar="NAME=value",
+        callback=_parse_variables,
+        help="A variable for ${NAME} in the file, in addition to the environment. Can be repeated.",
     )(command)
+
+
+def _parse_variables(_ctx: click.Context, _: click.Parameter, assignments: Sequence[str]) -> Mapping[str, str]:
+    pairs = [text.partition("=") for text in assignments]
+    for name, equals, _value in pairs:
+        if not name or not equals:
+            raise click.BadParameter(f"expected NAME=value, found {name!r}")
+    return {name: value for name, _equals, value in pairs}
+
+
+def format_option(*formats: str, text: str = "Format.") -> Callable[[Command], Command]:
+    """Add --output with these formats, the first one by default."""
+    choice = click.Choice(formats)
+    return click.option("-o", "--output", type=choice, default=formats[0], show_default=True, help=text)
+
+
+output_option = format_option("text", "json")
 
 
 def verbose_option(command: Command) -> Command:

@@ -57,12 +57,6 @@ class CertificateAuthority:
             _common_name(hosts[0]), hosts=hosts, usages=usages, not_before=not_before, not_after=not_after
         )
 
-    def issue_client(self, user: str, groups: Sequence[str]) -> KeyPair:
-        """Return a client certificate for `user`, as Kubernetes reads it: groups are organizations."""
-        organizations = [x509.NameAttribute(NameOID.ORGANIZATION_NAME, group) for group in groups]
-        name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, user), *organizations])
-        return self.issue(name, usages=[ExtendedKeyUsageOID.CLIENT_AUTH])
-
     def issue(
         self,
         name: x509.Name,
@@ -105,11 +99,6 @@ class CertificateAuthority:
             .not_valid_after(not_after or now + LIFETIME)
             .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
         )
-
-
-def signing_key() -> bytes:
-    """Return a new private key as PEM, with which an API server signs service account tokens."""
-    return _pem(ec.generate_private_key(ec.SECP256R1()))
 
 
 def _common_name(name: str) -> x509.Name:

@@ -1,9 +1,9 @@
 """Metrics for `/metrics`: declarations, counters, gauges and histograms.
 
-    DURATION = Metric("haulout_drain_duration_seconds", "How long drains took.", ("by",), kind=MetricKind.HISTOGRAM, …)
+    DURATION = histogram("haulout_drain_duration_seconds", "How long drains took.", "by", buckets=…)
 
-    histogram = Histogram(DURATION)
-    histogram.observe(12.5, "order")
+    durations = Histogram(DURATION)
+    durations.observe(12.5, "order")
 
 A metric is declared once, as a constant next to the code that records it. `tools.metrics.catalogue` collects all
 declarations for the reference, the alerts and the dashboards. To record a value takes less than a microsecond. Label
@@ -34,6 +34,7 @@ Labels = tuple[str, ...]
 
 _ROTATION_SECONDS = 150.0  # the maximum covers one to two of these periods
 _MAX_SAMPLES = 50
+_MAX_SERIES = 1000
 
 
 class MetricKind(StrEnum):
@@ -46,23 +47,32 @@ class MetricKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """The declaration of a metric.
+    """The declaration of a metric; see `counter`, `gauge` and `histogram`.
 
     Names and labels never change, because users' alerts and dashboards depend on them.
     """
 
     name: str
     help: str  # a sentence
-    labels: Labels = ()
-    kind: MetricKind = MetricKind.COUNTER
-    unit: str = ""  # empty: a count
-    details: str = ""  # for the reference: the label values, and which component exports it
+    labels: Labels
+    kind: MetricKind
+    details: str  # for the reference: the label values, and which component exports it
+    max_series: int  # maximum number of series
     buckets: tuple[float, ...] = ()  # upper bounds of a histogram's buckets
-    max_series: int = 1000  # maximum number of series
 
-    def __post_init__(self) -> None:
-        if bool(self.buckets) != (self.kind is MetricKind.HISTOGRAM):
-            raise ValueError(f"{self.name}: histograms need buckets, other kinds must not have any")
+
+def counter(name: str, text: str, *labels: str, details: str = "", max_series: int = _MAX_SERIES) -> Metric:
+    return Metric(name, text, labels, MetricKind.COUNTER, details, max_series)
+
+
+def gauge(name: str, text: str, *labels: str, details: str = "") -> Metric:
+    return Metric(name, text, labels, MetricKind.GAUGE, details, _MAX_SERIES)
+
+
+def histogram(
+    name: str, text: str, *labels: str, buckets: tuple[float, ...], details: str = "", max_series: int = _MAX_SERIES
+) -> Metric:
+    return Metric(name, text, labels, MetricKind.HISTOGRAM, details, max_series, buckets)
 
 
 @dataclass(frozen=True, slots=True)

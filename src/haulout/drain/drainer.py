@@ -46,7 +46,7 @@ from haulout.drain.eviction_api import EvictionApi
 from haulout.drain.eviction_client import EvictionClient, is_gone
 from haulout.drain.eviction_requests import EvictionRequestManager, RequestOwner
 from haulout.drain.lookups import LookupCache
-from haulout.drain.pdb_watch import PDB_PREFIX, PodDisruptionBudgetWatch
+from haulout.drain.pdb_watch import PodDisruptionBudgetWatch
 from haulout.drain.pod_filters import aggregate_errors
 from haulout.drain.pod_informers import NodePodInformer, PodSource, PresentPods, node_field_selector
 from haulout.drain.pod_selection import LookupRequest
@@ -168,12 +168,6 @@ class Drainer:
         """
         self._is_stopping = True
         self._is_handed_over = hands_over
-        self._wake.set()
-
-    def retry_namespace(self, namespace: str) -> None:
-        """Retry pods of the namespace that wait for a PodDisruptionBudget, because a pod there became ready."""
-        now = self._now()
-        self._state = self._state.retry_now(f"{PDB_PREFIX}{namespace}/", at=now)
         self._wake.set()
 
     # The drain

@@ -10,7 +10,8 @@ by the owner's label, and a repeated create finds the request that exists. `obse
 watch delivers them.
 
 `finish` leaves nothing behind: remaining requests are withdrawn, and deleted once the controller has observed that. A
-drain that ends without it (a crash, a handover) leaves them to its successor or to `withdraw_all`.
+drain that ends without it (a crash, a handover) leaves them to its successor. If none comes, those with an owner
+reference are deleted with that object.
 """
 
 import asyncio
@@ -58,7 +59,6 @@ _LABEL_VALUE = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 _MAX_NAME_PREFIX = 200  # of the pod name, followed by a digest
 _BACKOFF = Backoff(first=timedelta(seconds=2), limit=timedelta(minutes=1), jitter=0.2)
 _FINISH_TIMEOUT = timedelta(seconds=10)
-_MAX_PARALLEL_WITHDRAWALS = 10
 _PERMANENT_ERRORS = (BadRequest, Forbidden, NotFound, Invalid)  # retrying would get the same answer
 
 
@@ -324,20 +324,6 @@ class EvictionRequestManager:
                 "intent": str(Intent.EVICTION),
             },
         }
-
-
-async def withdraw_all(client: Client, owner: RequestOwner) -> str:
-    """Withdraw and delete all requests of an owner without a running drain; return a message about what is left."""
-    requests = EvictionRequestManager(
-        client, owner, limiter=asyncio.Semaphore(_MAX_PARALLEL_WITHDRAWALS), on_change=lambda: None
-    )
-    requests.enable()
-    async with asyncio.TaskGroup() as group:
-        watch = group.create_task(requests.run())
-        try:
-            return await requests.finish() or requests.problem
-        finally:
-            watch.cancel()
 
 
 def _is_active(request: EvictionRequest) -> bool:

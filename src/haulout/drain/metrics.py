@@ -12,8 +12,7 @@ from its start. A drain that finds its node empty is not counted.
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 
-from haulout.core.metrics import Histogram, Metric, MetricVec
-from haulout.core.metrics import MetricKind as Type
+from haulout.core.metrics import Histogram, MetricVec, counter, gauge, histogram
 from haulout.drain.blockers import Blocker, BlockerKind
 from haulout.drain.escalation import EscalationStep
 from haulout.drain.eviction_api import EvictionApi
@@ -24,51 +23,45 @@ CRASHED = "Crashed"  # result of a drain that crashed; the controller starts ano
 _BY_LABEL_HELP = "`controller` is `nodemaintenance`, `profiles` or the name of a component"
 _MINUTE, _HOUR = 60.0, 3600.0
 
-DURATION = Metric(
+DURATION = histogram(
     "haulout_drain_duration_seconds",
     "How long completed drains took.",
-    ("controller", "result"),
-    kind=Type.HISTOGRAM,
-    unit="seconds",
+    "controller",
+    "result",
     details=f"{_BY_LABEL_HELP}; `result` is `Drained`, `Refused`, `TimedOut`, `Cancelled` or `{CRASHED}`",
     buckets=(5, 15, 30, _MINUTE, 2 * _MINUTE, 5 * _MINUTE, 10 * _MINUTE, 30 * _MINUTE, _HOUR, 4 * _HOUR, 24 * _HOUR),
 )
-RUNNING = Metric(
-    "haulout_drains_running",
-    "How many drains are in progress.",
-    ("controller",),
-    kind=Type.GAUGE,
-    details="only the leader reports it",
+RUNNING = gauge(
+    "haulout_drains_running", "How many drains are in progress.", "controller", details="only the leader reports it"
 )
-PODS_LEFT = Metric(
-    "haulout_drain_pods_left",
-    "How many pods drains in progress have yet to remove from their nodes.",
-    ("controller",),
-    kind=Type.GAUGE,
+PODS_LEFT = gauge(
+    "haulout_drain_pods_left", "How many pods drains in progress have yet to remove from their nodes.", "controller"
 )
-BLOCKED = Metric(
+BLOCKED = gauge(
     "haulout_drains_blocked",
     "How many drains in progress have a blocker of this kind.",
-    ("controller", "kind"),
-    kind=Type.GAUGE,
+    "controller",
+    "kind",
     details="`kind` is that of a [blocker](drain.md), such as `DisruptionBudget`",
 )
-BLOCKED_SECONDS = Metric(
+BLOCKED_SECONDS = counter(
     "haulout_drain_blocked_seconds_total",
     "How long drains were blocked by a blocker of this kind, in total.",
-    ("controller", "kind"),
-    unit="seconds",
+    "controller",
+    "kind",
 )
-PODS = Metric(
+PODS = counter(
     "haulout_drain_pods_total",
     "How many pods drains removed from their nodes.",
-    ("controller", "method"),
+    "controller",
+    "method",
     details="`method` is `evict`, `delete`, `force-delete`, or `request` if by an EvictionRequest",
 )
-REFUSALS = Metric(
+REFUSALS = counter(
     "haulout_drain_refusals_total",
     "How often the eviction or deletion of a pod was refused.",
-    ("controller", "kind"),
+    "controller",
+    "kind",
     details="each attempt counts",
 )
 METRICS = (DURATION, RUNNING, PODS_LEFT, BLOCKED, BLOCKED_SECONDS, PODS, REFUSALS)
@@ -103,8 +96,8 @@ class DrainMetrics:
         return self._by_initiator[initiator]
 
     def collect(self, *, now: datetime) -> tuple[MetricVec | Histogram, ...]:
-        for gauge in (self.running, self.pods_left, self.blocked):
-            gauge.values.clear()
+        for metric_vec in (self.running, self.pods_left, self.blocked):
+            metric_vec.values.clear()
         for initiator_metrics in self._by_initiator.values():
             initiator_metrics.update_gauges(now=now)
         gauges = self.running, self.pods_left, self.blocked

@@ -21,8 +21,7 @@ from enum import StrEnum
 
 import msgspec
 
-from haulout.api.objects import Base, OwnerReference, Pod, Taint
-from haulout.kube.transforms import MIRROR_ANNOTATION
+from haulout.api.objects import MIRROR_ANNOTATION, Base, OwnerReference, Pod, Taint
 
 FINISHED = ("Succeeded", "Failed")
 
@@ -124,13 +123,6 @@ class PodDeleteList:
         """The warning before the drain begins, in one line; empty if there is none."""
         warnings = ((text, status.pod) for status in self.statuses for text in status.warnings)
         return "; ".join(f"{text}: {pods}" for text, pods in _group_by_text(warnings))
-
-
-def filter_pods(
-    pods: Iterable[Pod], filters: PodFilters, *, daemon_set: Callable[[Pod], DaemonSetInfo], now: datetime
-) -> PodDeleteList:
-    """Filter all pods of a node. `daemon_set` returns the lookup result for pods that a DaemonSet controls."""
-    return PodDeleteList(tuple(filter_pod(pod, filters, daemon_set=daemon_set, now=now) for pod in pods))
 
 
 def filter_pod(

@@ -139,25 +139,6 @@ class DrainPolicy:
             force_delete=deletion_timeout is not None,
         )
 
-    @classmethod
-    def like_kubectl(
-        cls,
-        filters: PodFilters,
-        *,
-        grace_period: timedelta | None = None,
-        timeout: timedelta | None = None,
-        pod_selector: Selector = EVERYTHING,
-        disable_eviction: bool = False,
-    ) -> "DrainPolicy":
-        """Return the policy of `kubectl drain` with these flags."""
-        return cls(
-            filters=filters,
-            grace_period=grace_period,
-            timeout=timeout,
-            pod_selector=pod_selector,
-            disable_eviction=disable_eviction,
-        )
-
     @property
     def needs_namespaces(self) -> bool:
         return any(rule.namespace_selector is not None for rule in (*self.rules, *self.machine_drain_rules))

@@ -218,11 +218,11 @@ class TrackedDrain:
         retry = self.retries.get(_refusal_retry_key(self.tracked_pods[uid], blocker))
         return retry.refusals if retry else 0
 
-    def retry_now(self, pdb_prefix: str, *, at: datetime) -> "TrackedDrain":
-        """Return the state with all retry keys due whose PodDisruptionBudget has this prefix."""
-        prefix = f"{BlockerKind.DISRUPTION_BUDGET} {pdb_prefix}"
-        due = {retry_key: PendingRetry(0, at) for retry_key in self.retries if retry_key.startswith(prefix)}
-        return replace(self, retries={**self.retries, **due}) if due else self
+    def retry_now(self, pdb: str, *, at: datetime) -> "TrackedDrain":
+        """Return the state in which pods that wait for this PodDisruptionBudget are due."""
+        retry_key = f"{BlockerKind.DISRUPTION_BUDGET} {pdb}"
+        is_due = retry_key in self.retries
+        return replace(self, retries={**self.retries, retry_key: PendingRetry(0, at)}) if is_due else self
 
     def record_verified(self, *, at: datetime) -> "TrackedDrain":
         """Return the state after a list confirmed the pods."""

@@ -35,7 +35,7 @@ from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.typedefs import Handler
 
 from haulout.core.clock import RealClock, real_seconds
-from haulout.core.metrics import Metric, MetricKind, MetricVec
+from haulout.core.metrics import MetricVec, counter, gauge
 
 log = logging.getLogger(__name__)
 
@@ -61,20 +61,20 @@ _HEADERS = {"X-Content-Type-Options": "nosniff", "Server": "haulout"}  # aiohttp
 
 _BAD_REQUEST_ERRORS = HttpProcessingError, web.RequestPayloadError  # the messages of both quote the request
 
-OPEN = Metric(
+OPEN = gauge(
     "haulout_http_connections",
     "Connections that are open.",
-    ("server",),
-    kind=MetricKind.GAUGE,
+    "server",
     details="`server` is webhook, metrics (HTTPS), health or dashboard.",
 )
-CLOSED = Metric(
+CLOSED = counter(
     "haulout_http_connections_closed_total",
     "Connections that a limit closed.",
-    ("server", "reason"),
+    "server",
+    "reason",
     details="`reason` is refused, replaced, memory, handshake, headers, idle, body, read or closing.",
 )
-BAD_REQUESTS = Metric("haulout_http_bad_requests_total", "Requests that are not valid HTTP.", ("server",))
+BAD_REQUESTS = counter("haulout_http_bad_requests_total", "Requests that are not valid HTTP.", "server")
 METRICS = (OPEN, CLOSED, BAD_REQUESTS)
 
 

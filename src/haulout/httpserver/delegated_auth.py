@@ -166,10 +166,6 @@ class DelegatedAuth:
                 return _unavailable(f"authorize a request for {path}", error)
         return self._decisions.put(key, decision, ttl=_ALLOWED_TTL if decision.is_allowed else _REFUSED_TTL)
 
-    @property
-    def cached_count(self) -> int:
-        return len(self._users) + len(self._refused) + len(self._decisions)
-
     async def _review_token(self, token: str) -> User | AccessDecision:
         found = await self._create_review(TOKEN_REVIEWS, {"token": token}, "for the user of a token")
         if not found.authenticated:
@@ -253,9 +249,6 @@ class ExpiringCache(Generic[K, V]):
         self._clock = clock
         self._max_size = max_size
         self._entries: OrderedDict[K, tuple[float, V]] = OrderedDict()
-
-    def __len__(self) -> int:
-        return len(self._entries)
 
     def get(self, key: K) -> V | None:
         """Return the value of an entry that has not expired, else None."""

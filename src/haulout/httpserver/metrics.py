@@ -19,38 +19,24 @@ from itertools import chain
 from pathlib import Path
 from typing import Protocol
 
-from haulout.core.metrics import Metric, MetricKind, MetricVec, Sample, format_number
+from haulout.core.metrics import Metric, MetricVec, Sample, counter, format_number, gauge
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 _ESCAPES = str.maketrans({"\\": r"\\", "\n": r"\n", '"': r"\""})
 
-INFO = Metric(
-    "python_info",
-    "The version of Python.",
-    ("implementation", "major", "minor", "patchlevel", "version"),
-    kind=MetricKind.GAUGE,
+INFO = gauge("python_info", "The version of Python.", "implementation", "major", "minor", "patchlevel", "version")
+COLLECTED = counter("python_gc_objects_collected_total", "Objects that the garbage collector freed.", "generation")
+UNCOLLECTABLE = counter(
+    "python_gc_objects_uncollectable_total", "Objects that the garbage collector could not free.", "generation"
 )
-COLLECTED = Metric("python_gc_objects_collected_total", "Objects that the garbage collector freed.", ("generation",))
-UNCOLLECTABLE = Metric(
-    "python_gc_objects_uncollectable_total", "Objects that the garbage collector could not free.", ("generation",)
-)
-COLLECTIONS = Metric("python_gc_collections_total", "How often the garbage collector ran.", ("generation",))
-CPU = Metric("process_cpu_seconds_total", "CPU time, in seconds.", unit="seconds")
-OPEN_FILES = Metric("process_open_fds", "Open file descriptors.", kind=MetricKind.GAUGE)
-MAX_FILES = Metric("process_max_fds", "The limit of open file descriptors.", kind=MetricKind.GAUGE)
-RESIDENT_MEMORY = Metric(
-    "process_resident_memory_bytes", "Resident memory, in bytes.", kind=MetricKind.GAUGE, unit="bytes"
-)
-VIRTUAL_MEMORY = Metric(
-    "process_virtual_memory_bytes", "Virtual memory, in bytes.", kind=MetricKind.GAUGE, unit="bytes"
-)
-START_TIME = Metric(
-    "process_start_time_seconds",
-    "When the process started, in seconds since 1970.",
-    kind=MetricKind.GAUGE,
-    unit="seconds",
-)
+COLLECTIONS = counter("python_gc_collections_total", "How often the garbage collector ran.", "generation")
+CPU = counter("process_cpu_seconds_total", "CPU time, in seconds.")
+OPEN_FILES = gauge("process_open_fds", "Open file descriptors.")
+MAX_FILES = gauge("process_max_fds", "The limit of open file descriptors.")
+RESIDENT_MEMORY = gauge("process_resident_memory_bytes", "Resident memory, in bytes.")
+VIRTUAL_MEMORY = gauge("process_virtual_memory_bytes", "Virtual memory, in bytes.")
+START_TIME = gauge("process_start_time_seconds", "When the process started, in seconds since 1970.")
 
 PROCESS_METRICS = (
     INFO,
@@ -128,10 +114,10 @@ def collect_process_metrics() -> Iterator[MetricVec]:
     major, minor, patch = platform.python_version_tuple()
     yield _single_sample(INFO, 1, platform.python_implementation(), major, minor, patch, platform.python_version())
     for key, metric in _GC_METRICS.items():
-        counter = MetricVec(metric)
+        metric_vec = MetricVec(metric)
         for generation, stats in enumerate(gc.get_stats()):
-            counter.set(str(generation), to=stats[key])
-        yield counter
+            metric_vec.set(str(generation), to=stats[key])
+        yield metric_vec
     usage = resource_usage()
     yield _single_sample(CPU, usage.cpu_seconds)
     yield _single_sample(RESIDENT_MEMORY, usage.memory_bytes)
@@ -164,6 +150,6 @@ def _start_time() -> float | None:
 
 
 def _single_sample(metric: Metric, number: float, *labels: str) -> MetricVec:
-    gauge = MetricVec(metric)
-    gauge.set(*labels, to=number)
-    return gauge
+    metric_vec = MetricVec(metric)
+    metric_vec.set(*labels, to=number)
+    return metric_vec

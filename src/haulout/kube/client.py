@@ -27,9 +27,9 @@ import msgspec
 
 from haulout.api.objects import Bookmark, Object, Page, UndecodableObject, VersionInfo, WatchEvent, object_key
 from haulout.api.resources import PODS, Resource
-from haulout.core import duration
 from haulout.core.backoff import Backoff
 from haulout.core.clock import Clock
+from haulout.core.text import format_duration
 from haulout.errors import (
     ApiError,
     Expired,
@@ -226,7 +226,7 @@ class Client:
             if not token:
                 return
             if self.clock.monotonic() > deadline:
-                raise LimitExceeded(f"{doing}: the list has not ended within {duration.format(_LIST_TIMEOUT)}")
+                raise LimitExceeded(f"{doing}: the list has not ended within {format_duration(_LIST_TIMEOUT)}")
             # The continue token contains the resource version. The API server answers 400 to a request that has both
             # ("specifying resource version is not allowed when using continue").
             query = tuple(pair for pair in query if pair[0] != "resourceVersion")
@@ -481,7 +481,7 @@ class Client:
                 )
                 if pause is None or attempt >= tries:
                     raise
-                log.info("%s; trying again in %s", error, duration.format(pause))
+                log.info("%s; trying again in %s", error, format_duration(pause))
             await self.clock.sleep(pause)
             attempt += 1
 

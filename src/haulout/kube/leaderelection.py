@@ -121,14 +121,6 @@ class LeaderElection:
         """Return the holder of the lease when it was last read; empty if nobody held it."""
         return self._observed.spec.holder_identity or ""
 
-    @property
-    def leading_until(self) -> float:
-        """Return the instant on the monotonic clock until which this process may lead.
-
-        It is in the past if it may not.
-        """
-        return self._leading_until
-
     def is_leader(self) -> bool:
         """Return whether this process may act as the leader right now."""
         return self._clock.monotonic() < self._leading_until

@@ -27,82 +27,70 @@ from haulout.core.metrics import (
     Histogram,
     HistogramSeries,
     Metric,
-    MetricKind,
     MetricVec,
     RecentValues,
+    counter,
+    gauge,
+    histogram,
 )
 
 if TYPE_CHECKING:
     from haulout.kube.informer import Informer
     from haulout.kube.workqueue import WorkQueue
 
-_QUEUE = ("queue",)
-_RESOURCE = ("resource",)
 
-QUEUE_DEPTH = Metric(
-    "haulout_queue_depth",
-    "How many keys of a work queue are due or being reconciled.",
-    _QUEUE,
-    kind=MetricKind.GAUGE,
-)
-QUEUE_LAG = Metric(
+QUEUE_DEPTH = gauge("haulout_queue_depth", "How many keys of a work queue are due or being reconciled.", "queue")
+QUEUE_LAG = histogram(
     "haulout_queue_lag_seconds",
     "How long due keys waited until their reconcile started.",
-    _QUEUE,
-    kind=MetricKind.HISTOGRAM,
-    unit="seconds",
+    "queue",
     details="a key is due after a change or at its requeue time",
     buckets=SECONDS_BUCKETS,
 )
-SCHEDULED_LAG = Metric(
+SCHEDULED_LAG = histogram(
     "haulout_queue_scheduled_lag_seconds",
     "How long after their requeue time keys were reconciled.",
-    _QUEUE,
-    kind=MetricKind.HISTOGRAM,
-    unit="seconds",
+    "queue",
     details="for example when a window opens, a wait ends or a notice is due",
     buckets=SECONDS_BUCKETS,
 )
-QUEUE_FAILURES = Metric("haulout_queue_failures_total", "How many reconciles failed and were retried later.", _QUEUE)
-WATCH_AGE = Metric(
+QUEUE_FAILURES = counter("haulout_queue_failures_total", "How many reconciles failed and were retried later.", "queue")
+WATCH_AGE = gauge(
     "haulout_watch_age_seconds",
     "Time since the API server last sent anything to the watches of a kind of object; the longest of them.",
-    _RESOURCE,
-    kind=MetricKind.GAUGE,
-    unit="seconds",
+    "resource",
     details="it sends a bookmark about every minute even if nothing changes",
 )
-WATCH_OBJECTS = Metric("haulout_watch_objects", "How many objects the informers cache.", _RESOURCE, MetricKind.GAUGE)
-WATCH_NOT_SYNCED = Metric(
+WATCH_OBJECTS = gauge("haulout_watch_objects", "How many objects the informers cache.", "resource")
+WATCH_NOT_SYNCED = gauge(
     "haulout_watch_not_synced",
     "How many informers of a kind of object are not synced or have no working watch.",
-    _RESOURCE,
-    kind=MetricKind.GAUGE,
+    "resource",
     details="a kind that is not installed does not count",
 )
-DROPPED = Metric(
+DROPPED = counter(
     "haulout_dropped_total",
     "How many Events or history entries were dropped because they could not be written.",
-    ("type",),
+    "type",
     details="`type` is `events` or `history`",
 )
-_REQUEST_LABELS = ("verb", "resource")
-API_REQUESTS = Metric(
+API_REQUESTS = counter(
     "haulout_api_requests_total",
     "How many requests were sent to the API server.",
-    (*_REQUEST_LABELS, "code"),
+    "verb",
+    "resource",
+    "code",
     details="`code` is 0 if there was no response",
 )
 # Upper bounds in seconds, from a read out of the watch cache to the timeout of a request. `RequestSeries.buckets` has
 # one more, for longer requests.
 BUCKET_BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 
-API_REQUEST_SECONDS = Metric(
+API_REQUEST_SECONDS = histogram(
     "haulout_api_request_duration_seconds",
     "How long the API server took to answer.",
-    _REQUEST_LABELS,
-    kind=MetricKind.HISTOGRAM,
-    unit="seconds",
+    "verb",
+    "resource",
     details="for a watch, the time until it started",
     buckets=BUCKET_BOUNDS,
 )
@@ -160,8 +148,8 @@ class KubeMetrics:
     @contextmanager
     def track_queue(self, queue: "WorkQueue[Any]") -> Iterator[None]:
         self.queues[queue] = None
-        for histogram in (self.lag, self.scheduled_lag):
-            histogram.initialize(queue.name)
+        for lag in (self.lag, self.scheduled_lag):
+            lag.initialize(queue.name)
         self.failures.add(queue.name, amount=0)
         try:
             yield
@@ -187,8 +175,8 @@ class KubeMetrics:
     def collect(self, *, now: datetime) -> tuple[MetricVec | Histogram, ...]:
         """Return the current value of all metrics except those of requests."""
         gauges = self._depth, self._age, self._objects, self._not_synced
-        for gauge in gauges:
-            gauge.values.clear()
+        for metric_vec in gauges:
+            metric_vec.values.clear()
         for queue in self.queues:
             stats = queue.stats()
             self._depth.add(queue.name, amount=stats.waiting + stats.running)

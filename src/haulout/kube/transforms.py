@@ -1,10 +1,4 @@
-"""The transforms of informers: rows small enough to cache all pods and nodes of a cluster.
-
-Pods: a cluster has about a hundred times more pods than nodes, and a pod as JSON has some ten kilobytes. A row keeps
-only the fields that decisions about nodes need, flat. Rows share equal values: names of nodes, namespaces and owners,
-and whole label sets, which all replicas of a workload have in common.
-
-Nodes share equal strings:
+"""The transform of node informers: nodes small enough to cache all of a cluster.
 
     informer = Informer(client, ListWatch(NODES), transform=compact_nodes())
 
@@ -14,88 +8,17 @@ ordinary `Node` for its readers.
 """
 
 from collections.abc import Callable, Collection, Mapping
-from datetime import datetime
 from typing import Any, TypeVar
 
 import msgspec
 
-from haulout.api.objects import Condition, Node, NodeStatus, Pod
+from haulout.api.objects import Condition, Node, NodeStatus
 
 S = TypeVar("S")
 
-MIRROR_ANNOTATION = "kubernetes.io/config.mirror"
-Labels = tuple[tuple[str, str], ...]
 
 _MAX_INTERNED_LENGTH = 256  # characters; longer strings are rarely equal
 _MAX_LONG_VALUES = 256  # of the shared annotation values, which have many kilobytes each and change rarely
-
-
-# gc=False: rows hold no reference cycles, and a hundred thousand objects that the collector need not visit make its
-# pauses short.
-class Owner(msgspec.Struct, frozen=True, gc=False):
-    """The controller that owns an object: its owner reference with `controller: true`."""
-
-    kind: str
-    name: str
-    uid: str
-
-
-class PodSummary(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """The fields of a pod that decisions about nodes need."""
-
-    key: str
-    uid: str
-    resource_version: str
-    namespace: str
-    node: str
-    phase: str
-    labels: Labels
-    owner: Owner | None
-    priority: int
-    grace_seconds: int
-    is_ready: bool
-    is_mirror_pod: bool  # a static pod, which only its kubelet can stop
-    has_local_storage: bool  # its deletion loses the data of an emptyDir
-    deleted_at: datetime | None
-
-    @property
-    def name(self) -> str:
-        return self.key[len(self.namespace) + 1 :]
-
-
-def summarize_pods() -> Callable[[Pod], PodSummary]:
-    """Return a transform of pods to rows that share equal values with all other rows of the same transform."""
-    interned = Interner()
-
-    def summarize(pod: Pod) -> PodSummary:
-        metadata, spec, status = pod.metadata, pod.spec, pod.status
-        namespace = interned(metadata.namespace)
-        return PodSummary(
-            key=f"{namespace}/{metadata.name}",
-            uid=metadata.uid,
-            resource_version=metadata.resource_version,
-            namespace=namespace,
-            node=interned(spec.node_name),
-            phase=interned(status.phase),
-            labels=interned(tuple(metadata.labels.items())),
-            owner=interned(_controller(pod)),
-            priority=spec.priority,
-            grace_seconds=spec.termination_grace_period_seconds,
-            is_ready=any(condition.type == "Ready" and condition.status == "True" for condition in status.conditions),
-            # kubectl drain recognizes them by the same annotation (staging/src/k8s.io/kubectl/pkg/drain/filters.go).
-            is_mirror_pod=MIRROR_ANNOTATION in metadata.annotations,
-            has_local_storage=any(volume.empty_dir is not None for volume in spec.volumes),
-            deleted_at=metadata.deletion_timestamp,
-        )
-
-    return summarize
-
-
-def _controller(pod: Pod) -> Owner | None:
-    for owner in pod.metadata.owner_references:
-        if owner.controller:
-            return Owner(owner.kind, owner.name, owner.uid)
-    return None
 
 
 class Interner:

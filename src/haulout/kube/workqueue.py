@@ -29,10 +29,10 @@ from functools import partial
 from random import Random
 from typing import Generic, TypeVar
 
-from haulout.core import duration
 from haulout.core.backoff import Backoff
 from haulout.core.clock import Clock
 from haulout.core.metrics import RecentValues
+from haulout.core.text import format_duration
 from haulout.errors import HauloutError
 from haulout.kube.delaying_queue import DelayingQueue
 from haulout.kube.metrics import KubeMetrics
@@ -131,10 +131,6 @@ class WorkQueue(Generic[K]):
             self.add(key)
         else:
             self._delayed.add_at(key, instant)
-
-    def cancel_delayed(self, key: K) -> None:
-        """Cancel the pending requeue of `key`. A key that is due, running or backing off stays so."""
-        self._delayed.discard(key)
 
     def forget(self, key: K) -> None:
         """Drop all state of `key`, for example because its object is deleted.
@@ -317,7 +313,7 @@ class WorkQueue(Generic[K]):
                 self.add(key)
         else:
             delay = self._back_off(key, attempt, retry_after=_retry_after(error), has_new_event=running.must_requeue)
-            self._log(error, key, attempt, f"next try in {duration.format(delay)}")
+            self._log(error, key, attempt, f"next try in {format_duration(delay)}")
 
     def _back_off(self, key: K, attempt: int, *, retry_after: timedelta, has_new_event: bool) -> timedelta:
         full = max(self._backoff.delay(attempt, self._random), retry_after)

@@ -20,12 +20,14 @@ from haulout.errors import CloudError
 from haulout.kube.transports import connection_errors
 from haulout.kube.transports.h11_client import Endpoint, FetchedResponse, InvalidHttpResponse, open_request
 
-__all__ = ["DECODE_ERRORS", "Fetch", "FetchedResponse", "http_fetch", "retry_after"]
+__all__ = ["DECODE_ERRORS", "Fetch", "FetchedResponse", "checked", "http_fetch", "retry_after"]
 
 DECODE_ERRORS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)  # what msgspec raises for an arbitrary body
 
 _TIMEOUT = timedelta(seconds=10)
 _MAX_BODY_BYTES = 1 << 20  # a hundred times the size of usual metadata
+_MAX_ERROR_CHARACTERS = 200  # of an error response, for the message
+_OK = 200
 _MAX_RETRY_AFTER = timedelta(minutes=5)  # limits Retry-After: a longer pause would delay new events
 _DIGITS = re.compile(r"[0-9]{1,9}", re.ASCII)
 
@@ -73,6 +75,14 @@ def http_fetch(address: str) -> Fetch:
             raise CloudError(f"the answer cannot be read: {error}", doing=doing) from error
 
     return fetch
+
+
+def checked(answer: FetchedResponse, *, doing: str) -> FetchedResponse:
+    """Return a successful response; raise `CloudError` for any other."""
+    if answer.status == _OK:
+        return answer
+    text = answer.body[:_MAX_ERROR_CHARACTERS].decode("utf-8", "replace").strip()
+    raise CloudError(text or "no reason given", doing=doing, status=answer.status, retry_after=retry_after(answer))
 
 
 def retry_after(answer: FetchedResponse) -> timedelta | None:

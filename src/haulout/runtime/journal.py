@@ -17,15 +17,16 @@ from dataclasses import dataclass, field
 
 from haulout.api.maintenancerecord import NewEntry
 from haulout.api.objects import Node
-from haulout.core.metrics import Metric
+from haulout.core.metrics import counter
 from haulout.history.interface import History, NoHistory
 from haulout.kube.metrics import KubeMetrics
 from haulout.kube.recorder import EventRecorder, ObjectReference
 
-TRANSITIONS = Metric(
+TRANSITIONS = counter(
     "haulout_transitions_total",
     "How many transitions of objects were recorded.",
-    ("controller", "reason"),
+    "controller",
+    "reason",
     details="`reason` is that of the Kubernetes Event, or of a condition if there is no Event",
 )
 

@@ -11,10 +11,10 @@ import logging
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 
-from haulout.core import duration
 from haulout.core.backoff import Backoff
 from haulout.core.clock import Clock
 from haulout.core.retry import Retry
+from haulout.core.text import format_duration
 from haulout.errors import LeadershipHandover, LeadershipLost
 from haulout.kube.client import Client
 
@@ -70,7 +70,7 @@ class Supervisor:
         causes_text = "; ".join(dict.fromkeys(map(repr, causes)))
         self._problem = f"{self.name} failed and restarts, other components continue: {causes_text}; see the log"
         self._healthy_from = clock.monotonic() + (pause + _HEALTHY_AFTER).total_seconds()
-        log.error("%s failed and restarts in %s: %s", self.name, duration.format(pause), causes_text, exc_info=error)
+        log.error("%s failed and restarts in %s: %s", self.name, format_duration(pause), causes_text, exc_info=error)
         return True
 
 

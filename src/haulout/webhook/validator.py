@@ -35,7 +35,7 @@ from haulout.controllers.nodemaintenance import admission, etcd_quorum
 from haulout.controllers.nodemaintenance.admission import AdmissionObservation, AdmissionResult, LookupFailure
 from haulout.controllers.nodemaintenance.etcd_quorum import QuorumResult, QuorumUnknown
 from haulout.core import duration
-from haulout.core.metrics import Metric, MetricVec
+from haulout.core.metrics import MetricVec, counter
 from haulout.errors import KubeError
 from haulout.kube.client import Client
 
@@ -48,10 +48,10 @@ _ALLOWED, _DENIED = "allowed", "denied"
 # Users create a few objects at a time, and a flood of reviews must not flood the API server.
 _MAX_CONCURRENT_LOOKUPS = 32
 
-REVIEWS = Metric(
+REVIEWS = counter(
     "haulout_webhook_reviews_total",
     "How many reviews of NodeMaintenances were answered.",
-    ("result",),
+    "result",
     details="`result` is `allowed` or `denied`",
 )
 

@@ -13,7 +13,7 @@ from random import Random
 from haulout.api.maintenancenotice import MAINTENANCE_NOTICES, MaintenanceNotice, definition
 from haulout.api.objects import Node
 from haulout.api.resources import NODES
-from haulout.controllers.notices.controller import MaintenanceNoticeController
+from haulout.controllers.notices.controller import MaintenanceNoticeController, notice_informer
 from haulout.core.clock import Clock
 from haulout.kube.client import Client
 from haulout.kube.informer import Informer, as_is
@@ -176,9 +176,9 @@ async def an_aws_world(
     await install_crd(cluster, client, MAINTENANCE_NOTICES, definition())
     events = EventRecorder(client, instance="test")
     nodes: Informer[Node] = Informer(client, ListWatch(NODES), transform=as_is)
-    controller = MaintenanceNoticeController(client, events=events, nodes=nodes)
+    controller = MaintenanceNoticeController(client, events=events, nodes=nodes, notices=notice_informer(client))
     async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(run()) for run in (nodes.run, events.run, controller.run)]
+        tasks = [group.create_task(run()) for run in (nodes.run, controller.notices.run, events.run, controller.run)]
         world = AwsWorld(
             clock=clock,
             cloud=AwsCloud(clock),

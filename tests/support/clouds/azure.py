@@ -23,7 +23,7 @@ from haulout.api.maintenancenotice import (
 )
 from haulout.api.objects import Condition, Node
 from haulout.api.resources import NODES
-from haulout.controllers.notices.controller import MaintenanceNoticeController
+from haulout.controllers.notices.controller import MaintenanceNoticeController, notice_informer
 from haulout.core.clock import Clock
 from haulout.errors import NotFound
 from haulout.kube.client import Client
@@ -100,9 +100,9 @@ class AzureWorld:
         client = Client(self.cluster.api_server.transport(), clock=self.clock, random=Random(self.process_count))
         events = EventRecorder(client, instance="test")
         nodes: Informer[Node] = Informer(client, ListWatch(NODES), transform=as_is)
-        controller = MaintenanceNoticeController(client, events=events, nodes=nodes)
+        controller = MaintenanceNoticeController(client, events=events, nodes=nodes, notices=notice_informer(client))
         async with asyncio.TaskGroup() as group:
-            for run in (nodes.run, events.run, controller.run):
+            for run in (nodes.run, controller.notices.run, events.run, controller.run):
                 group.create_task(run())
 
     async def mark_drained(self, node: str, *, owner: str = "profile/notices") -> None:

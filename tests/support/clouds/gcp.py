@@ -15,7 +15,7 @@ from haulout.api.maintenancenotice import MAINTENANCE_NOTICES, MaintenanceNotice
 from haulout.api.objects import Node
 from haulout.api.resources import NODES
 from haulout.app.sandbox.clouds import gcp_fetch
-from haulout.controllers.notices.controller import MaintenanceNoticeController
+from haulout.controllers.notices.controller import MaintenanceNoticeController, notice_informer
 from haulout.controllers.notices.early_start import EarlyStarter
 from haulout.core.clock import Clock
 from haulout.kube.client import Client
@@ -175,9 +175,9 @@ async def a_gcp_world(
     await install_crd(cluster, client, MAINTENANCE_NOTICES, definition())
     events = EventRecorder(client, instance="test")
     nodes: Informer[Node] = Informer(client, ListWatch(NODES), transform=as_is)
-    controller = MaintenanceNoticeController(client, events=events, nodes=nodes)
+    controller = MaintenanceNoticeController(client, events=events, nodes=nodes, notices=notice_informer(client))
     async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(run()) for run in (nodes.run, events.run, controller.run)]
+        tasks = [group.create_task(run()) for run in (nodes.run, controller.notices.run, events.run, controller.run)]
         world = GcpWorld(
             clock=clock,
             cloud=GcpCloud(clock),

@@ -10,7 +10,7 @@ from random import Random
 from haulout.api.maintenancenotice import MAINTENANCE_NOTICES, MaintenanceNotice, NoticePhase, definition, object_name
 from haulout.api.objects import Node
 from haulout.api.resources import NODES
-from haulout.controllers.notices.controller import MaintenanceNoticeController
+from haulout.controllers.notices.controller import MaintenanceNoticeController, notice_informer
 from haulout.core.clock import Clock
 from haulout.errors import NotFound
 from haulout.kube.client import Client
@@ -120,9 +120,9 @@ async def an_oci_world(
     await install_crd(cluster, client, MAINTENANCE_NOTICES, definition())
     events = EventRecorder(client, instance="test")
     cache: Informer[Node] = Informer(client, ListWatch(NODES), transform=as_is)
-    controller = MaintenanceNoticeController(client, events=events, nodes=cache)
+    controller = MaintenanceNoticeController(client, events=events, nodes=cache, notices=notice_informer(client))
     async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(run()) for run in (cache.run, events.run, controller.run)]
+        tasks = [group.create_task(run()) for run in (cache.run, controller.notices.run, events.run, controller.run)]
         transport = cluster.api_server.transport()
         cloud = OciCloud(clock, partitions=partitions)
         world = OciWorld(clock, client, cloud, transport, group, cache, idle_pause=idle_pause)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from haulout.api.objects import RawObject
 from haulout.app.manifests import operator_manifests, workload
@@ -86,11 +87,9 @@ class ExternalClientWithSecrets(FakeExternalClient):
         """Ask the cluster."""
         return await NetworkClient(client=self.client).read_secret(namespace, name)
 
-    async def exchange(
-        self, method: str, url: str, *, body: bytes = b"", headers: Mapping[str, str] | None = None
-    ) -> HttpResponse:
+    async def request(self, method: str, url: str, **more: Any) -> HttpResponse:
         """Answer, with a token."""
-        return replace(await super().exchange(method, url, body=body, headers=headers), headers=_TOKEN)
+        return replace(await super().request(method, url, **more), headers=_TOKEN)
 
     def for_program(self, program: Program) -> Program:
         """Return a program whose Secrets these are."""

@@ -17,7 +17,6 @@ from haulout.api.evictionrequest import (
     EVICTED,
     FAILED,
     HEARTBEAT_TIMEOUT,
-    IMPERATIVE_EVICTION_PRIORITY,
     IMPERATIVE_EVICTION_RESPONDER,
     Intent,
     Reason,
@@ -179,7 +178,7 @@ def eviction_labels(requests: Iterable[EvictionRequest], responders: Iterable[st
 
 def responders_in_order(pod: Pod) -> list[EvictionResponder]:
     """Return the responders of a pod in the order of their turns, the imperative evictor last."""
-    imperative = EvictionResponder(name=IMPERATIVE_EVICTION_RESPONDER, priority=IMPERATIVE_EVICTION_PRIORITY)
+    imperative = EvictionResponder(name=IMPERATIVE_EVICTION_RESPONDER, priority=100)
     return sorted((*pod.spec.eviction_responders, imperative), key=_responder_sort_key)
 
 

@@ -8,11 +8,10 @@ from datetime import datetime, timedelta
 from random import Random
 
 from haulout.api.evictionrequest import IMPERATIVE_EVICTION_RESPONDER
-from haulout.api.objects import RawObject
+from haulout.api.objects import MIRROR_ANNOTATION, RawObject
 from haulout.core.backoff import Backoff
 from haulout.errors import ApiError, Conflict, NotFound
 from haulout.kube.client import Client
-from haulout.kube.transforms import MIRROR_ANNOTATION
 from haulout_sandbox.controllers import conditions, object_control
 from haulout_sandbox.controllers.base import Controller
 from haulout_sandbox.controllers.informers import InformerFactory

@@ -191,15 +191,17 @@ class ScriptedExternalClient(ExternalClient):
         )
         return self
 
-    async def request(self, method: str, url: str, **more: Any) -> tuple[int, bytes]:
-        """Answer without headers."""
-        reply = await self.exchange(method, url, **more)
-        return reply.status, reply.body
-
-    async def exchange(
-        self, method: str, url: str, *, body: bytes = b"", headers: Mapping[str, str] | None = None
+    async def request(
+        self,
+        method: str,
+        url: str,
+        *,
+        body: bytes = b"",
+        headers: Mapping[str, str] | None = None,
+        timeout: timedelta = timedelta(seconds=10),
     ) -> HttpResponse:
         """Answer."""
+        del timeout
         self.requests.append((method, url, body, dict(headers or {})))
         reply = self.replies.pop(0)
         if isinstance(reply, ExternalError):

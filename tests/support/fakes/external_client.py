@@ -69,16 +69,9 @@ class FakeExternalClient:
         body: bytes = b"",
         headers: Mapping[str, str] | None = None,
         timeout: timedelta = _TIMEOUT,
-    ) -> tuple[int, bytes]:
-        """Answer."""
-        del timeout
-        reply = await self.exchange(method, url, body=body, headers=headers)
-        return reply.status, reply.body
-
-    async def exchange(
-        self, method: str, url: str, *, body: bytes = b"", headers: Mapping[str, str] | None = None
     ) -> HttpResponse:
         """Answer, without headers."""
+        del timeout
         sent = SentRequest(method, url, body, dict(headers or {}))
         self.requests.append(sent)
         await self._wait()

@@ -22,7 +22,7 @@ from haulout.api.maintenancenotice import (
 from haulout.api.maintenancerecord import MAINTENANCE_RECORDS, DrainFacts, Entry, RecordContent
 from haulout.api.objects import Condition, Node, RawObject
 from haulout.api.resources import EVENTS, NODES, PODS
-from haulout.controllers.notices.controller import MaintenanceNoticeController
+from haulout.controllers.notices.controller import MaintenanceNoticeController, notice_informer
 from haulout.controllers.notices.profile_policy import ProfilePolicy
 from haulout.controllers.notices.reschedule import Calendar
 from haulout.core.clock import Clock
@@ -101,12 +101,13 @@ class NoticeCluster:
             client,
             events=events,
             nodes=nodes,
+            notices=notice_informer(client),
             reschedulable_source_of=self.reschedulable_sources.get,
             early_start_source_of=self.early_start_sources.get,
             profile_policy=ProfilePolicy(calendar=self._preferred_start),
         )
         async with asyncio.TaskGroup() as group:
-            for run in (nodes.run, events.run, controller.run):
+            for run in (nodes.run, controller.notices.run, events.run, controller.run):
                 group.create_task(run())
 
     def _preferred_start(self, node: Node, notice: MaintenanceNotice) -> datetime | None:

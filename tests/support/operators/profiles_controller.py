@@ -21,6 +21,7 @@ from haulout.api.resources import LEASES
 from haulout.api.workloads import EvictedWorkload, WorkloadRecord
 from haulout.budget.budget_check import WaitingList
 from haulout.budget.slots import SLOT_WITHDRAWN_ANNOTATION
+from haulout.controllers.nodemaintenance.informers import node_cache
 from haulout.controllers.profiles.config.model import Configuration
 from haulout.controllers.profiles.controller import NAME, ProfilesController
 from haulout.controllers.profiles.events import ProfileEvents
@@ -47,6 +48,7 @@ from haulout.kube.recorder import EventRecorder
 from haulout.kube.reflector import ListWatch
 from haulout.runtime.handover import Handover
 from haulout.runtime.journal import Journal
+from haulout.runtime.tasks import background
 from support.clusters.live_cluster import LiveCluster
 from support.clusters.process import Program
 from support.expectations.objects import cordon_owners
@@ -189,7 +191,7 @@ def profiles_controller(
                 controller = a_profiles_controller(client, events, notifications or NotificationLog(), history)
                 controller.use(load_configuration(text if isinstance(text, str) else text()))
                 on_started(controller)
-                await controller.run()
+                await run_with_nodes(controller)
             finally:
                 for task in tasks:
                     task.cancel()
@@ -212,10 +214,17 @@ def a_profiles_controller(
         events=ProfileEvents(Journal(NAME, events, metrics=client.metrics), clock=client.clock),
         namespace=NAMESPACE,
         informers=lambda controller: LeaseInformers(controller, client, notifications),
+        nodes=node_cache(client),
         history=history,
         waiting_list=waiting_list,
         handover=handover,
     )
+
+
+async def run_with_nodes(controller: ProfilesController) -> None:
+    """Run a controller and its informer of nodes."""
+    async with background(controller._cache.run()):
+        await controller.run()
 
 
 # Actions of a user

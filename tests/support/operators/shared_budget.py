@@ -23,7 +23,13 @@ from support.clusters.live_cluster import LiveCluster
 from support.clusters.process import Program
 from support.fakes.profile_node import load_configuration
 from support.invariants import DisruptionsWithinBudget, Invariant, NodeBudget
-from support.operators.profiles_controller import NAMESPACE, NotificationLog, a_profiles_controller, is_in_maintenance
+from support.operators.profiles_controller import (
+    NAMESPACE,
+    NotificationLog,
+    a_profiles_controller,
+    is_in_maintenance,
+    run_with_nodes,
+)
 
 SLOTS = f"{NAMESPACE}/haulout-budget-{LEDGER}"
 
@@ -62,8 +68,8 @@ def always_leading_operator(text: str) -> Program:
         maintenances.set_budget(configuration.budget)
         profiles.use(configuration)
         async with asyncio.TaskGroup() as group:
-            for run in (events.run, maintenances.run, profiles.run):
-                group.create_task(run())
+            for coroutine in (events.run(), maintenances.run(), run_with_nodes(profiles)):
+                group.create_task(coroutine)
 
     return program
 

@@ -16,12 +16,16 @@ import yaml
 from controlplane import ControlPlane
 from haulout.api.clusterapi import ENABLED, MAINTENANCE, MAINTENANCE_STATE, PRE_DRAIN_HOOK
 from haulout.api.objects import RawObject
-from haulout.controllers.clusterapi.permissions import workload_cluster_permissions
 from haulout.kube import rbac
+from haulout.kube.rbac import Permission
 from support.platforms.hub import FINALIZER, a_cluster_api_crd
 
 MACHINES = "/apis/cluster.x-k8s.io/v1beta2/namespaces/{}/machines"
 _MERGE = "application/merge-patch+json"
+_PERMISSIONS = (  # that a hub needs in a workload cluster
+    Permission(("get", "list", "watch", "patch"), "", "nodes", None, "request and watch preparation"),
+    Permission(("create", "patch"), "events.k8s.io", "events", "default", "record events"),
+)
 
 
 @dataclass
@@ -98,9 +102,7 @@ class TwoControlPlanes:
         name, home = f"hub-{next(self.numbers)}", "/api/v1/namespaces/default/serviceaccounts"
         self.request(self.workload, "POST", home, {"metadata": {"name": name}})
         subject = {"kind": "ServiceAccount", "namespace": "default", "name": name}
-        self.workload.kubectl(
-            "apply", "-f", "-", input=as_yaml(rbac.roles(name, workload_cluster_permissions(), subject))
-        )
+        self.workload.kubectl("apply", "-f", "-", input=as_yaml(rbac.roles(name, _PERMISSIONS, subject)))
         request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
         token = str(self.request(self.workload, "POST", f"{home}/{name}/token", request)["status"]["token"])
         for old in self.accounts:

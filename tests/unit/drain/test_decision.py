@@ -287,7 +287,7 @@ def test_next_pod_is_evicted_at_once_when_one_passes_the_pdb() -> None:
 def test_retry_now_evicts_at_once_when_the_pdb_allows_it() -> None:
     memory = refuse(record_attempts(decide_for(PODS[0])), PODS[0], by_budget())
     assert requested_pods(decide_for(PODS[0], memory=memory, at=NOW + SECOND)) == []
-    memory = memory.retry_now("PodDisruptionBudget shop/", at=NOW + SECOND)
+    memory = memory.retry_now("PodDisruptionBudget shop/cart", at=NOW + SECOND)
     assert requested_pods(decide_for(PODS[0], memory=memory, at=NOW + SECOND)) == [("evict", "cart-0")]
 
 

@@ -232,21 +232,6 @@ async def test_pdb_watch_is_reopened_after_it_broke(clock: Clock) -> None:
         assert await cluster.wait_until(running.done) < 3
 
 
-async def test_retry_namespace_retries_evictions_at_once(clock: Clock) -> None:
-    async with a_drain_cluster(clock, "n1", "n2") as cluster:
-        cluster.put(a_workload("StatefulSet", "cart", replicas=2))
-        cluster.put(a_pdb("cart", app="cart", maxUnavailable=0))
-        await cluster.wait_until(lambda: sum(map(is_ready, cluster.pods())) == 2)
-        await cluster.cordon("n1")
-        drain = cluster.new_drain("n1")
-        running = cluster.start_drain(drain)
-        await clock.sleep(5 * MINUTE)
-        cluster.put(a_pdb("cart", app="cart", maxUnavailable=1))
-        await clock.sleep(SECOND)
-        drain.retry_namespace(SHOP)
-        assert await cluster.wait_until(running.done) < 3
-
-
 async def test_pod_with_several_pdbs_is_reported_and_the_others_leave(clock: Clock) -> None:
     async with a_drain_cluster(clock, "n1") as cluster:
         await cluster.run_pods("cart", 1, on="n1")

@@ -14,7 +14,7 @@ from haulout.api.resources import NODES
 from haulout.core.clock import Clock
 from haulout.drain.blockers import BlockerKind
 from haulout.drain.drainer import Drainer
-from haulout.drain.eviction_requests import OWNER_LABEL, REQUESTER, RequestOwner, withdraw_all
+from haulout.drain.eviction_requests import OWNER_LABEL, REQUESTER, RequestOwner
 from haulout.drain.policy import Behavior, DrainPolicy, DrainRule
 from haulout.drain.progress import OutcomeResult, PodDrainState
 from haulout.kube.client import Client
@@ -325,20 +325,6 @@ async def test_drain_that_hands_over_leaves_responders_running(clock: Clock) -> 
         assert outcome.is_drained
         assert clock.monotonic() - began == pytest.approx(600, abs=20)
         assert cluster.evicted_pods() == []
-        assert requests(cluster) == []
-
-
-async def test_withdraw_all_removes_the_eviction_requests_of_a_dead_drain(clock: Clock) -> None:
-    async with a_drain_cluster(clock, "n1", eviction_requests=True) as cluster:
-        await cluster.run_pods("web", 2, on="n1", **HELPED)
-        running = cluster.start_drain(cluster.new_drain("n1", BY_REQUEST))
-        other = cluster.start_drain(cluster.new_drain("n1", BY_REQUEST, owner=RequestOwner(name="somebody else")))
-        await cluster.wait_until(lambda: len(requests(cluster)) == 4)
-        running.cancel()
-        other.cancel()
-        assert await withdraw_all(cluster.client, RequestOwner(name="n1")) == ""
-        assert len(requests(cluster)) == 2, "requests of other owners stay"
-        assert await withdraw_all(cluster.client, RequestOwner(name="somebody else")) == ""
         assert requests(cluster) == []
 
 

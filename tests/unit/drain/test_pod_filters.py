@@ -9,12 +9,12 @@ import pytest
 from haulout.api.objects import Pod
 from haulout.drain.pod_filters import (
     DaemonSetInfo,
+    PodDeleteList,
     PodDeleteStatus,
     PodDisposition,
     PodFilters,
     aggregate_errors,
     filter_pod,
-    filter_pods,
 )
 
 NOW = datetime(2026, 1, 5, 9, tzinfo=UTC)
@@ -154,14 +154,14 @@ def test_terminating_pod_is_skipped_after_skip_wait_for_delete(
     assert filter_one_pod(pod, filters).disposition is (PodDisposition.STAYS if given_up else PodDisposition.LEAVES)
 
 
-def test_filter_pods_reports_one_line_per_reason() -> None:
+def test_pod_delete_list_reports_one_line_per_reason() -> None:
     pods = [a_pod("a", owner=""), a_pod("b", volumes=STORAGE), a_pod("c", owner=""), a_pod("d")]
-    selected = filter_pods(pods, PodFilters(), daemon_set=lambda _: EXISTS, now=NOW)
+    selected = PodDeleteList(tuple(filter_one_pod(pod, PodFilters()) for pod in pods))
     assert selected.refusals == (
         "cannot delete Pods that declare no controller (use --force to override): shop/a, shop/c",
         "cannot delete Pods with local storage (use --delete-emptydir-data to override): shop/b",
     )
-    allowed = filter_pods(pods, ALL, daemon_set=lambda _: EXISTS, now=NOW)
+    allowed = PodDeleteList(tuple(filter_one_pod(pod, ALL) for pod in pods))
     assert allowed.refusals == ()
     assert [pod.name for pod in allowed.pods] == ["a", "b", "c", "d"]
     assert allowed.warning == (

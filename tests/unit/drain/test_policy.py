@@ -71,11 +71,10 @@ def test_limits_without_permission_to_delete_have_no_timeouts() -> None:
     assert limits == EscalationLimits(grace=1.5 * MINUTE)
 
 
-def test_like_nmo_and_like_kubectl_have_the_same_filters() -> None:
+def test_like_nmo_forces_all_pods_except_those_of_daemon_sets() -> None:
     filters = PodFilters(force=True, ignore_daemonsets=True, delete_emptydir_data=True)
-    assert DrainPolicy.like_nmo() == DrainPolicy.like_kubectl(filters) == DrainPolicy(filters=filters)
+    assert DrainPolicy.like_nmo() == DrainPolicy(filters=filters)
     assert list(DrainPolicy.like_nmo().problems()) == []
-    assert DrainPolicy.like_kubectl(PodFilters(), timeout=MINUTE).timeout == MINUTE
 
 
 def test_like_smc_deletes_only_with_both_timeouts() -> None:

@@ -69,10 +69,13 @@ async def test_revoked_permission_is_denied_after_the_cache_expires(clock: Clock
 
 
 async def test_number_of_cached_tokens_is_bounded(clock: Clock) -> None:
-    auth, _ = auth_of(an_api(clock), clock)
-    for number in range(1_100):
+    auth, reviews = auth_of(an_api(clock), clock)
+    for number in range(1_001):
         await auth.authorize_get(PATH, authorization=f"Bearer {number}")
-    assert auth.cached_count == 1_000
+    reviews()
+    for number in range(1_000, -1, -1):  # the most recent ones first, because each miss adds an entry
+        await auth.authorize_get(PATH, authorization=f"Bearer {number}")
+    assert reviews() == ["tokenreviews"]
 
 
 @pytest.mark.real_time

@@ -383,8 +383,12 @@ async def test_renewal_counts_from_its_request_not_from_its_response() -> None:
         a = await a_leader(world)
         a.transport.faults.delay(seconds(4), method="PATCH", path="leases", times=1)
         await world.pass_time(4)
-        sent = datetime.fromisoformat(world.lease()["renewTime"])
-        assert a.election.leading_until == (sent + seconds(10) - world.clock.now()).total_seconds() + 11
+        a.transport.faults.fail_before_effect(method="PATCH", path="leases", response=500, times=None)
+        left = datetime.fromisoformat(world.lease()["renewTime"]) + seconds(10) - world.clock.now()
+        await world.pass_time(left.total_seconds() - 0.001)
+        assert a.election.is_leader()
+        await world.pass_time(0.001)
+        assert not a.election.is_leader()
 
 
 async def test_hanging_renewal_times_out_early_enough_for_another() -> None:

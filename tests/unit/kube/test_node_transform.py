@@ -3,7 +3,7 @@
 import msgspec
 
 from haulout.api.objects import Node
-from haulout.kube.transforms import compact_nodes
+from haulout.kube.transforms import Interner, compact_nodes
 from support.builders.objects import a_node
 
 READY = {"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "kubelet is posting ready status"}
@@ -41,3 +41,10 @@ def texts(node: Node) -> list[str]:
     condition = node.status.conditions[0]
     pairs = [pair for each in (node.metadata.labels, node.status.allocatable) for pair in each.items()]
     return [*(text for pair in pairs for text in pair), *node.metadata.annotations, condition.reason, condition.message]
+
+
+def test_interner_keeps_a_bounded_number_of_strings() -> None:
+    shared = Interner(limit=3)
+    for number in range(100):
+        shared(str(number))
+    assert len(shared._known) <= 3

@@ -246,19 +246,6 @@ async def test_delayed_add_due_during_a_run_causes_another_run(queue: WorkQueue[
     assert work.times == [timedelta(), MINUTE]
 
 
-async def test_cancel_delayed_drops_the_delayed_add_but_not_a_queued_key(work: Recorder) -> None:
-    queue = a_queue(work, workers=1)
-    work.takes = MINUTE
-    async with running_queue(queue):
-        queue.add_at("asleep", EPOCH + HOUR)
-        queue.add("first")
-        queue.add("second")
-        for key in ("asleep", "first", "second", "unknown"):
-            queue.cancel_delayed(key)
-        await work.clock.sleep(DAY)
-    assert work.keys == ["first", "second"]
-
-
 async def test_thousands_of_keys_can_be_due_at_the_same_instant(queue: WorkQueue[str], work: Recorder) -> None:
     async with running_queue(queue):
         for number in range(3_000):
@@ -578,7 +565,7 @@ async def test_queue_keeps_no_reference_to_completed_keys(clock: VirtualClock) -
         queue.add(key)
         await clock.sleep(DAY)
         queue.add_at(key, EPOCH + 2 * DAY)
-        queue.cancel_delayed(key)
+        queue.forget(key)
         queue.add(key)
         await queue.wait_idle()
         del key
@@ -842,7 +829,7 @@ STEPS = st.lists(
     st.builds(
         Step,
         pause=st.integers(0, 4),
-        verb=st.sampled_from(["add", "wake_at", "wake_at", "wake_at", "cancel_delayed", "forget"]),
+        verb=st.sampled_from(["add", "wake_at", "wake_at", "wake_at", "forget"]),
         key=KEYS,
         second=st.integers(0, 30),
     ),

@@ -14,13 +14,12 @@ from typing import Any
 
 import msgspec
 
-from haulout.api.objects import Base, OwnerReference, RawObject, Taint, object_key
+from haulout.api.objects import MIRROR_ANNOTATION, Base, OwnerReference, RawObject, Taint, object_key
 from haulout.api.resources import NODES, PODS
 from haulout.kube.client import Client
 from haulout.kube.informer import Informer, revision
 from haulout.kube.patches import merge_patch
 from haulout.kube.reflector import ListWatch
-from haulout.kube.transforms import MIRROR_ANNOTATION
 from haulout_sandbox.nodes.pod_spec import Affinity, Container, Toleration, TopologySpreadConstraint
 from haulout_sandbox.nodes.pod_spec_decoder import PodSpecDecoder, ResourceAmounts, parse_quantities
 

@@ -5,9 +5,7 @@ from typing import Any
 import click
 
 from haulout.cli import options
-from haulout.cli.check.command import parse_variables
 from haulout.cli.options import KubectlCommand, dry_run_option
-from haulout.cli.why.command import DEFAULT_FILE
 
 
 @click.command("approve", cls=KubectlCommand, short_help="Approve the maintenance of a node that waits for approval.")
@@ -19,23 +17,8 @@ from haulout.cli.why.command import DEFAULT_FILE
     default="",
     help="The check to approve; also in other transitions than the one into maintenance.",
 )
-@click.option(
-    "--config",
-    "file",
-    metavar="FILE",
-    help=f"The maintenance.yaml to use.  [default: {DEFAULT_FILE}, if it exists]",
-)
-@click.option(
-    "--config-map", metavar="NAMESPACE/NAME", help="A ConfigMap with the configuration, under the key maintenance.yaml."
-)
-@click.option(
-    "--env",
-    "given",
-    multiple=True,
-    metavar="NAME=value",
-    callback=parse_variables,
-    help="A variable for ${NAME} in the file, in addition to the environment. Can be repeated.",
-)
+@options.configuration_options
+@options.variables_option
 @dry_run_option
 @options.kubeconfig_options
 @options.verbose_option

@@ -1,7 +1,7 @@
 """`haulout check`: validate a maintenance.yaml, and explain it."""
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,15 +13,6 @@ if TYPE_CHECKING:
     from haulout.controllers.profiles.config.dry_run import DryRun
 
 EXIT_OK, EXIT_WARNINGS, EXIT_ERRORS = 0, 1, 2
-
-
-def parse_variables(_ctx: click.Context, _: click.Parameter, assignments: Sequence[str]) -> Mapping[str, str]:
-    """Parse NAME=value pairs; the callback of an option."""
-    pairs = [text.partition("=") for text in assignments]
-    for name, equals, _value in pairs:
-        if not name or not equals:
-            raise click.BadParameter(f"expected NAME=value, found {name!r}")
-    return {name: value for name, _equals, value in pairs}
 
 
 def read_input(file: str) -> bytes:
@@ -86,14 +77,7 @@ def print_default(ctx: click.Context, _: click.Parameter, is_given: bool) -> Non
     callback=print_default,
     help="Print the default configuration, which applies without profiles, to copy and change, and exit.",
 )
-@click.option(
-    "--env",
-    "given",
-    multiple=True,
-    metavar="NAME=value",
-    callback=parse_variables,
-    help="A variable for ${NAME} in the file, in addition to the environment. Can be repeated.",
-)
+@options.variables_option
 @click.option(
     "--ignore-env", is_flag=True, help="Assume that ${NAME} that are not set here are set where the operator runs."
 )
@@ -110,7 +94,7 @@ def check(  # noqa: PLR0913 - one per option
     graph: bool,
     permissions: bool,
     namespace: str,
-    given: Mapping[str, str],
+    variables: Mapping[str, str],
     ignore_env: bool,
     output: str,
 ) -> None:
@@ -153,12 +137,14 @@ def check(  # noqa: PLR0913 - one per option
     if (component := component_file.component_of(file, kinds)) is not None:
         if graph or permissions or ignore_env:
             raise click.UsageError("--graph, --permissions and --ignore-env: only for a maintenance.yaml")
-        environ = {**os.environ, **given}
+        environ = {**os.environ, **variables}
         errors, warnings = component_file.print_report(
             component, read_input(file), file=name, environ=environ, quiet=quiet, as_json=output == "json"
         )
         ctx.exit(EXIT_ERRORS if errors else EXIT_WARNINGS if strict and warnings else EXIT_OK)
-    result = dry_run(read_input(file), registries(), {**os.environ, **given}, file=name, assume_placeholders=ignore_env)
+    result = dry_run(
+        read_input(file), registries(), {**os.environ, **variables}, file=name, assume_placeholders=ignore_env
+    )
     if output == "json":
         click.echo(check_text.as_json(result, file=name, namespace=namespace))
     else:

@@ -23,13 +23,8 @@ if TYPE_CHECKING:  # heavy: imported at use
 )
 @click.option("--until", metavar="WHEN", help="Only entries before this time, in the same format.")
 @click.option("-n", "--last", "most", type=click.IntRange(1), metavar="N", help="Only the last N entries of each node.")
-@click.option(
-    "-o",
-    "--output",
-    type=click.Choice(["text", "wide", "json", "yaml", "csv"]),
-    default="text",
-    show_default=True,
-    help="Format; wide adds who ordered it, and does not truncate.",
+@options.format_option(
+    "text", "wide", "json", "yaml", "csv", text="Format; wide adds who ordered it, and does not truncate."
 )
 @options.kubeconfig_options
 @options.verbose_option

@@ -64,14 +64,7 @@ def _check_id(_ctx: click.Context, _: click.Parameter, notice_id: str | None) ->
 )
 @click.option("--allow-unknown-node", cls=OptionalBoolOption, help="Also for a node that does not exist (yet).")
 @dry_run_option
-@click.option(
-    "-o",
-    "--output",
-    type=click.Choice(["text", "name", "json", "yaml"]),
-    default="text",
-    show_default=True,
-    help="Format; json and yaml print the object.",
-)
+@options.format_option("text", "name", "json", "yaml", text="Format; json and yaml print the object.")
 @options.kubeconfig_options
 @options.verbose_option
 def create(*, output: str, kubeconfig: str | None, context: str | None, **values: Any) -> None:
@@ -122,13 +115,8 @@ def create(*, output: str, kubeconfig: str | None, context: str | None, **values
     help="Only notices in phase Planned, Due, Active, Completed, Cancelled or Missed. Can be repeated.",
 )
 @click.option("-w", "--watch", "is_watched", is_flag=True, help="Keep watching: a line for each change, until Ctrl-C.")
-@click.option(
-    "-o",
-    "--output",
-    type=click.Choice(["text", "wide", "json", "yaml", "name"]),
-    default="text",
-    show_default=True,
-    help="Format; wide adds ID, deadline, machine and reason.",
+@options.format_option(
+    "text", "wide", "json", "yaml", "name", text="Format; wide adds ID, deadline, machine and reason."
 )
 @options.kubeconfig_options
 @options.verbose_option
@@ -197,14 +185,7 @@ def notice() -> None:
 
 @click.command("show", short_help="Show the details of a notice.")
 @click.argument("name")
-@click.option(
-    "-o",
-    "--output",
-    type=click.Choice(["text", "json", "yaml"]),
-    default="text",
-    show_default=True,
-    help="Format.",
-)
+@options.format_option("text", "json", "yaml")
 @options.kubeconfig_options
 @options.verbose_option
 def show(*, name: str, output: str, kubeconfig: str | None, context: str | None) -> None:

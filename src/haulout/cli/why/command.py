@@ -3,34 +3,16 @@
 import click
 
 from haulout.cli import options
-from haulout.cli.check.command import parse_variables
-
-DEFAULT_FILE = "config/maintenance.yaml"  # the operator's default
 
 
 @click.command("why", short_help="Explain the state of the profiles of a node.")
 @click.argument("node")
-@click.option(
-    "--config",
-    "file",
-    metavar="FILE",
-    help=f"The maintenance.yaml to use.  [default: {DEFAULT_FILE}, if it exists]",
-)
-@click.option(
-    "--config-map", metavar="NAMESPACE/NAME", help="A ConfigMap with the configuration, under the key maintenance.yaml."
-)
+@options.configuration_options
 @click.option("--from", "url", metavar="URL", help="Query the operator at URL (its metrics port) instead.")
 @click.option(
     "--no-external-queries", is_flag=True, help="Do not query Prometheus or other services outside the cluster."
 )
-@click.option(
-    "--env",
-    "given",
-    multiple=True,
-    metavar="NAME=value",
-    callback=parse_variables,
-    help="A variable for ${NAME} in the file, in addition to the environment. Can be repeated.",
-)
+@options.variables_option
 @options.output_option
 @options.kubeconfig_options
 @options.verbose_option

@@ -15,7 +15,7 @@ from haulout.api.resources import NODES, Resource
 from haulout.app.components import owners_in
 from haulout.cli.check.command import read_input
 from haulout.cli.connect import authorization_header, connect, run
-from haulout.cli.why.command import DEFAULT_FILE
+from haulout.cli.options import DEFAULT_FILE
 from haulout.controllers.profiles import default_profile
 from haulout.controllers.profiles.config.dry_run import dry_run
 from haulout.controllers.profiles.config.model import Configuration
@@ -45,7 +45,7 @@ class WhyOptions:
     config_map: str | None = None
     url: str | None = None
     no_external_queries: bool = False
-    given: Mapping[str, str]
+    variables: Mapping[str, str]
     kubeconfig: str | None = None
     context: str | None = None
 
@@ -67,13 +67,14 @@ async def ask_operator(url: str, node: str) -> NodeExplanation:
     network = NetworkClient()
     address = f"{url.rstrip('/')}/api/v1/info"
     try:
-        status, body = await network.request("GET", address, headers=authorization_header(os.environ))
+        response = await network.request("GET", address, headers=authorization_header(os.environ))
     finally:
         await network.close()
-    if status != _OK:
-        raise ExternalError(f"{address} answered with status {status}: {body[:200].decode(errors='replace').strip()}")
+    if response.status != _OK:
+        text = response.body[:200].decode(errors="replace").strip()
+        raise ExternalError(f"{address} answered with status {response.status}: {text}")
     try:
-        answer = parse_node_info(body, node)
+        answer = parse_node_info(response.body, node)
     except (ValueError, RecursionError) as error:
         raise ExternalError(f"{address} is not a maintenance controller: {error}") from None
     if answer is None:
@@ -146,15 +147,15 @@ async def connect_with_configuration(
     if options.file is not None and options.config_map is not None:
         raise click.UsageError("--config and --config-map exclude each other: give one")
     loaded_configuration = (
-        None if options.config_map is not None else configuration_from_file(options.file, options.given)
+        None if options.config_map is not None else configuration_from_file(options.file, options.variables)
     )
     async with connect(kubeconfig=options.kubeconfig, context=options.context) as session:
         loaded_configuration = loaded_configuration or await configuration_from_config_map(
-            session.client, options.config_map or "", options.given
+            session.client, options.config_map or "", options.variables
         )
         is_unfinished, recovery = (
             await _default_is_unfinished(session.client, node),
-            default_profile.recovery_timeout({**os.environ, **options.given}),
+            default_profile.recovery_timeout({**os.environ, **options.variables}),
         )
         in_force = default_profile.effective_configuration(
             loaded_configuration.configuration, has_unfinished_nodes=is_unfinished, recovery=recovery

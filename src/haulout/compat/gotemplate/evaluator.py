@@ -7,31 +7,9 @@ that declared them, and each called template has its own stack. Every error has 
 from collections.abc import Iterable
 from typing import Final
 
-from haulout.compat.gotemplate import functions, printer, strings
+from haulout.compat.gotemplate import functions, nodes, printer, strings
 from haulout.compat.gotemplate.errors import MAX_CALLS, BoundedOutput, Problem, Source, WorkBudget
 from haulout.compat.gotemplate.functions import FUNCTIONS, Builtin
-from haulout.compat.gotemplate.nodes import (
-    Action,
-    Block,
-    Command,
-    Conditional,
-    Constant,
-    Dot,
-    FieldChain,
-    Function,
-    LoopControl,
-    Name,
-    Nil,
-    Node,
-    Number,
-    Operand,
-    Pipeline,
-    Range,
-    TemplateCall,
-    Text,
-    Tree,
-    Variable,
-)
 from haulout.compat.gotemplate.numbers import MAX_INT
 from haulout.compat.gotemplate.types import (
     ANY,
@@ -74,7 +52,7 @@ class _LoopExit(Exception):
         self.is_continue = is_continue
 
 
-def render(source: Source, tree: Tree, data: object) -> str:
+def render(source: Source, tree: nodes.Tree, data: object) -> str:
     """Return the text of a template for this data. Raise `TemplateError`."""
     evaluator = _Evaluator(source, tree)
     try:
@@ -86,7 +64,7 @@ def render(source: Source, tree: Tree, data: object) -> str:
 
 
 class _Evaluator:
-    def __init__(self, source: Source, tree: Tree) -> None:
+    def __init__(self, source: Source, tree: nodes.Tree) -> None:
         self._source = source
         self._tree = tree
         self._budget = WorkBudget()
@@ -112,7 +90,7 @@ class _Evaluator:
 
     # -- nodes
 
-    def _block(self, block: Block, dot: OptionalValue) -> None:
+    def _block(self, block: nodes.Block, dot: OptionalValue) -> None:
         for node in block:
             self.at = node.at
             try:
@@ -121,24 +99,24 @@ class _Evaluator:
             except Problem as problem:
                 raise self._error(node.at, str(problem)) from None
 
-    def _node(self, node: Node, dot: OptionalValue) -> None:
+    def _node(self, node: nodes.Node, dot: OptionalValue) -> None:
         match node:
-            case Text():
+            case nodes.Text():
                 self._sink.write(node.text)
-            case Action():
+            case nodes.Action():
                 value = self._pipe(node.pipe, dot)
                 if not node.pipe.variables:
                     self._sink.write(printer.print_action(value, self._budget))
-            case Conditional():
+            case nodes.Conditional():
                 self._conditional(node, dot)
-            case Range():
+            case nodes.Range():
                 self._range(node, dot)
-            case TemplateCall():
+            case nodes.TemplateCall():
                 self._template_call(node, dot)
-            case LoopControl():
+            case nodes.LoopControl():
                 raise _LoopExit(is_continue=node.is_continue)
 
-    def _conditional(self, conditional: Conditional, dot: OptionalValue) -> None:
+    def _conditional(self, conditional: nodes.Conditional, dot: OptionalValue) -> None:
         mark = len(self._variables)
         for branch in conditional.branches:
             value = self._pipe(branch.pipe, dot)
@@ -149,7 +127,7 @@ class _Evaluator:
             self._block(conditional.else_body, dot)
         del self._variables[mark:]
 
-    def _range(self, loop: Range, dot: OptionalValue) -> None:
+    def _range(self, loop: nodes.Range, dot: OptionalValue) -> None:
         mark = len(self._variables)
         iterations = self._iterations(loop, unwrap_interface(dereference(self._pipe(loop.pipe, dot))))
         loop_mark = len(self._variables)
@@ -166,7 +144,7 @@ class _Evaluator:
             self._block(loop.else_body, dot)
         del self._variables[mark:]
 
-    def _iteration(self, loop: Range, index: OptionalValue, element: OptionalValue) -> None:
+    def _iteration(self, loop: nodes.Range, index: OptionalValue, element: OptionalValue) -> None:
         names = loop.pipe.variables
         # With one variable, Go's `range` gives it the element, not the index.
         values = (element,) if len(names) == 1 else (index, element)
@@ -181,7 +159,7 @@ class _Evaluator:
             if not loop_exit.is_continue:
                 raise
 
-    def _iterations(self, loop: Range, iterated: OptionalValue) -> Iterable[tuple[OptionalValue, OptionalValue]]:
+    def _iterations(self, loop: nodes.Range, iterated: OptionalValue) -> Iterable[tuple[OptionalValue, OptionalValue]]:
         match iterated:
             case None:
                 return ()
@@ -195,7 +173,7 @@ class _Evaluator:
                 return ((None, Value(iterated.type, number)) for number in range(iterated.data))
         raise self._error(loop.pipe.at, not_iterable(iterated.type))
 
-    def _template_call(self, call: TemplateCall, dot: OptionalValue) -> None:
+    def _template_call(self, call: nodes.TemplateCall, dot: OptionalValue) -> None:
         body = self._tree.templates.get(call.name)
         if body is None:
             hint = did_you_mean(call.name, self._tree.templates)
@@ -212,7 +190,7 @@ class _Evaluator:
 
     # -- pipelines
 
-    def _pipe(self, pipe: Pipeline, dot: OptionalValue) -> OptionalValue:
+    def _pipe(self, pipe: nodes.Pipeline, dot: OptionalValue) -> OptionalValue:
         value: OptionalValue | _Missing = _MISSING
         for command in pipe.commands:
             self._budget.step()
@@ -225,40 +203,40 @@ class _Evaluator:
                 self._variables.append((name.text, result))
         return result
 
-    def _command(self, command: Command, dot: OptionalValue, last: OptionalValue | _Missing) -> OptionalValue:
+    def _command(self, command: nodes.Command, dot: OptionalValue, last: OptionalValue | _Missing) -> OptionalValue:
         operand = command.operand
         match operand:
-            case Function():
+            case nodes.Function():
                 return self._function(operand, command.arguments, dot, last)
-            case FieldChain():
+            case nodes.FieldChain():
                 return self._path(operand, command.arguments, dot, last)
-            case Nil():
+            case nodes.Nil():
                 raise self._error(operand.at, "nil alone is no value to print or to test")
         if command.arguments or not isinstance(last, _Missing):
             raise self._error(operand.at, "expected a function or a method, found a value that takes no arguments")
         return self._operand(operand, dot)
 
-    def _operand(self, operand: Operand, dot: OptionalValue) -> OptionalValue:  # noqa: PLR0911 - one line per kind
+    def _operand(self, operand: nodes.Operand, dot: OptionalValue) -> OptionalValue:  # noqa: PLR0911 - one line per kind
         match operand:
-            case Dot():
+            case nodes.Dot():
                 return dot
-            case Constant(value=bool()):
+            case nodes.Constant(value=bool()):
                 return Value(BOOL, operand.value)
-            case Constant():
+            case nodes.Constant():
                 return Value(STRING, operand.value)
-            case Number():
+            case nodes.Number():
                 return self._number(operand)
-            case Variable():
+            case nodes.Variable():
                 return self._variable(operand)
-            case Function():
+            case nodes.Function():
                 return self._function(operand, (), dot, _MISSING)
-            case FieldChain():
+            case nodes.FieldChain():
                 return self._path(operand, (), dot, _MISSING)
-            case Pipeline():
+            case nodes.Pipeline():
                 return self._pipe(operand, dot)
         return None
 
-    def _number(self, number: Number) -> Value:
+    def _number(self, number: nodes.Number) -> Value:
         literal = number.value
         if literal.is_floating:
             return Value(FLOAT, literal.floating)
@@ -266,7 +244,7 @@ class _Evaluator:
             raise self._error(number.at, f"expected a number of at most 63 bits, found {number.text}")
         return Value(INT, literal.integer)
 
-    def _variable(self, variable: Variable) -> OptionalValue:
+    def _variable(self, variable: nodes.Variable) -> OptionalValue:
         for name, value in reversed(self._variables):
             if name == variable.name:
                 return value
@@ -274,7 +252,7 @@ class _Evaluator:
             variable.at, f"{variable.name} has no value here: it was declared in a block that was not run"
         )
 
-    def _assign(self, name: Name, value: OptionalValue) -> None:
+    def _assign(self, name: nodes.Name, value: OptionalValue) -> None:
         for at in range(len(self._variables) - 1, -1, -1):
             if self._variables[at][0] == name.text:
                 self._variables[at] = (name.text, value)
@@ -284,7 +262,11 @@ class _Evaluator:
     # -- functions
 
     def _function(
-        self, function: Function, arguments: tuple[Operand, ...], dot: OptionalValue, last: OptionalValue | _Missing
+        self,
+        function: nodes.Function,
+        arguments: tuple[nodes.Operand, ...],
+        dot: OptionalValue,
+        last: OptionalValue | _Missing,
     ) -> OptionalValue:
         builtin = FUNCTIONS[function.name]
         count = len(arguments) + (0 if isinstance(last, _Missing) else 1)
@@ -302,7 +284,12 @@ class _Evaluator:
             raise self._error(function.at, f"{function.name}: {problem}") from None
 
     def _short_circuit(
-        self, arguments: tuple[Operand, ...], dot: OptionalValue, last: OptionalValue | _Missing, *, stops_at: bool
+        self,
+        arguments: tuple[nodes.Operand, ...],
+        dot: OptionalValue,
+        last: OptionalValue | _Missing,
+        *,
+        stops_at: bool,
     ) -> OptionalValue:
         value: OptionalValue = None
         for argument in arguments:
@@ -313,9 +300,9 @@ class _Evaluator:
 
     def _builtin_arguments(
         self,
-        function: Function,
+        function: nodes.Function,
         builtin: Builtin,
-        arguments: tuple[Operand, ...],
+        arguments: tuple[nodes.Operand, ...],
         dot: OptionalValue,
         last: OptionalValue | _Missing,
     ) -> list[OptionalValue]:
@@ -329,9 +316,13 @@ class _Evaluator:
     # -- fields and methods
 
     def _path(
-        self, path: FieldChain, arguments: tuple[Operand, ...], dot: OptionalValue, last: OptionalValue | _Missing
+        self,
+        path: nodes.FieldChain,
+        arguments: tuple[nodes.Operand, ...],
+        dot: OptionalValue,
+        last: OptionalValue | _Missing,
     ) -> OptionalValue:
-        if isinstance(path.operand, Nil):
+        if isinstance(path.operand, nodes.Nil):
             raise self._error(path.at, "nil has no fields")
         value = self._operand(path.operand, dot)
         for name in path.names[:-1]:
@@ -341,8 +332,8 @@ class _Evaluator:
     def _field(
         self,
         owner: OptionalValue,
-        name: Name,
-        arguments: tuple[Operand, ...],
+        name: nodes.Name,
+        arguments: tuple[nodes.Operand, ...],
         dot: OptionalValue,
         last: OptionalValue | _Missing,
     ) -> OptionalValue:
@@ -369,9 +360,9 @@ class _Evaluator:
     def _method(
         self,
         owner: Value,
-        name: Name,
+        name: nodes.Name,
         method: Method,
-        arguments: tuple[Operand, ...],
+        arguments: tuple[nodes.Operand, ...],
         dot: OptionalValue,
         last: OptionalValue | _Missing,
     ) -> Value:
@@ -391,16 +382,16 @@ class _Evaluator:
 
     # -- arguments
 
-    def _argument(self, operand: Operand, dot: OptionalValue, type_: Type) -> OptionalValue:
-        if isinstance(operand, Nil):
+    def _argument(self, operand: nodes.Operand, dot: OptionalValue, type_: Type) -> OptionalValue:
+        if isinstance(operand, nodes.Nil):
             if type_ is not ANY:
                 raise self._error(operand.at, f"expected {describe_type(type_)}, found nil")
             return None
-        if isinstance(operand, Number) and type_ is not ANY:
+        if isinstance(operand, nodes.Number) and type_ is not ANY:
             return self._number_as(operand, type_)
         return self._convert(operand.at, self._operand(operand, dot), type_)
 
-    def _number_as(self, number: Number, type_: Type) -> Value:
+    def _number_as(self, number: nodes.Number, type_: Type) -> Value:
         literal = number.value
         if type_.kind is Kind.FLOAT:
             return Value(type_, literal.floating)

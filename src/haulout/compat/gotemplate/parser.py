@@ -8,32 +8,9 @@ reports `unexpected X in Y`, this parser reports what was expected instead.
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from haulout.compat.gotemplate import lexer, numbers, strings
+from haulout.compat.gotemplate import lexer, nodes, numbers, strings
 from haulout.compat.gotemplate.errors import Problem, Source
 from haulout.compat.gotemplate.lexer import Token, TokenKind
-from haulout.compat.gotemplate.nodes import (
-    Action,
-    Block,
-    Branch,
-    Command,
-    Conditional,
-    Constant,
-    Dot,
-    FieldChain,
-    Function,
-    LoopControl,
-    Name,
-    Nil,
-    Node,
-    Number,
-    Operand,
-    Pipeline,
-    Range,
-    TemplateCall,
-    Text,
-    Tree,
-    Variable,
-)
 from haulout.compat.gotemplate.numbers import Literal
 from haulout.core.yaml_decoder import did_you_mean
 from haulout.errors import TemplateError
@@ -53,11 +30,16 @@ _OPERAND_STARTS = frozenset(
         TokenKind.LEFT_PAREN,
     }
 )
-_WITHOUT_FIELDS = Constant | Number | Nil | Dot  # a field after one of these is an error
-_NOT_CALLABLE = (Constant, Number, Nil, Dot)  # these cannot take the result of the previous command
+_WITHOUT_FIELDS = nodes.Constant | nodes.Number | nodes.Nil | nodes.Dot  # a field after one of these is an error
+_NOT_CALLABLE = (
+    nodes.Constant,
+    nodes.Number,
+    nodes.Nil,
+    nodes.Dot,
+)  # these cannot take the result of the previous command
 
 
-def parse_tree(source: Source, *, functions: frozenset[str]) -> Tree:
+def parse_tree(source: Source, *, functions: frozenset[str]) -> nodes.Tree:
     """Return the tree of a template. Raise `TemplateError`."""
     return _Parser(source, functions).tree()
 
@@ -71,8 +53,8 @@ class _Parser:
         self._variables = ["$"]
         self._ranges = 0  # number of enclosing ranges
         self._depth = 0
-        self._templates: dict[str, Block] = {}
-        self._statements: dict[str, Callable[[Token], Node]] = {
+        self._templates: dict[str, nodes.Block] = {}
+        self._statements: dict[str, Callable[[Token], nodes.Node]] = {
             "if": self._conditional,
             "with": self._conditional,
             "range": self._range,
@@ -82,8 +64,8 @@ class _Parser:
             "continue": self._loop_control,
         }
 
-    def tree(self) -> Tree:
-        body: list[Node] = []
+    def tree(self) -> nodes.Tree:
+        body: list[nodes.Node] = []
         while self._peek().kind is not TokenKind.END:
             if self._at_keyword("define"):
                 self._define()
@@ -95,7 +77,7 @@ class _Parser:
         own = self._source.name
         if own in self._templates and _has_content(body) and _has_content(self._templates[own]):
             raise self._source.error(0, f"template {strings.quote(own)} is defined twice")
-        return Tree(tuple(body) if _has_content(body) else self._templates.get(own, tuple(body)), self._templates)
+        return nodes.Tree(tuple(body) if _has_content(body) else self._templates.get(own, tuple(body)), self._templates)
 
     # -- tokens
 
@@ -134,9 +116,9 @@ class _Parser:
 
     # -- blocks
 
-    def _block(self, opened: Token, *, allows_else: bool = False) -> Block:
+    def _block(self, opened: Token, *, allows_else: bool = False) -> nodes.Block:
         """Parse up to `end` (or `else`), which is left for the caller."""
-        nodes: list[Node] = []
+        found: list[nodes.Node] = []
         with self._nested(opened.at):
             while not self._at_keyword("end"):
                 if self._at_keyword("else"):
@@ -151,36 +133,38 @@ class _Parser:
                     )
                 if self._at_keyword("define"):
                     raise self._error(self._peek(1), f"a template cannot be defined inside of {opened.text}")
-                nodes.append(self._node())
-        return tuple(nodes)
+                found.append(self._node())
+        return tuple(found)
 
     def _end(self) -> None:
         self._next()
         word = self._next()
         self._expect(TokenKind.CLOSE, f"after {word}")
 
-    def _node(self) -> Node:
+    def _node(self) -> nodes.Node:
         token = self._next()
         if token.kind is TokenKind.TEXT:
-            return Text(token.at, token.text)
+            return nodes.Text(token.at, token.text)
         word = self._peek()
         if word.kind is not TokenKind.KEYWORD:
-            return Action(word.at, self._pipe("in an action", TokenKind.CLOSE))
+            return nodes.Action(word.at, self._pipe("in an action", TokenKind.CLOSE))
         if word.text not in self._statements:
             raise self._error(word, f"expected a value, found {word.text}")
         return self._statements[word.text](self._next())
 
-    def _conditional(self, opened: Token) -> Conditional:
+    def _conditional(self, opened: Token) -> nodes.Conditional:
         scope = len(self._variables)
-        branches = [Branch(self._pipe(f"for {opened.text}", TokenKind.CLOSE), self._block(opened, allows_else=True))]
-        else_body: Block = ()
+        branches = [
+            nodes.Branch(self._pipe(f"for {opened.text}", TokenKind.CLOSE), self._block(opened, allows_else=True))
+        ]
+        else_body: nodes.Block = ()
         while self._at_keyword("else"):
             self._next()
             self._next()
             if self._peek().kind is TokenKind.KEYWORD and self._peek().text == opened.text:
                 else_keyword = self._next()
                 branches.append(
-                    Branch(
+                    nodes.Branch(
                         self._pipe(f"for else {else_keyword.text}", TokenKind.CLOSE),
                         self._block(else_keyword, allows_else=True),
                     )
@@ -191,42 +175,42 @@ class _Parser:
             break
         self._end()
         del self._variables[scope:]
-        return Conditional(opened.at, tuple(branches), else_body, is_with=opened.text == "with")
+        return nodes.Conditional(opened.at, tuple(branches), else_body, is_with=opened.text == "with")
 
-    def _range(self, opened: Token) -> Range:
+    def _range(self, opened: Token) -> nodes.Range:
         scope = len(self._variables)
         pipe = self._pipe("for range", TokenKind.CLOSE, in_range=True)
         self._ranges += 1
         body = self._block(opened, allows_else=True)
         self._ranges -= 1
-        else_body: Block = ()
+        else_body: nodes.Block = ()
         if self._at_keyword("else"):
             self._end()
             else_body = self._block(opened)
         self._end()
         del self._variables[scope:]
-        return Range(opened.at, pipe, body, else_body)
+        return nodes.Range(opened.at, pipe, body, else_body)
 
-    def _loop_control(self, word: Token) -> LoopControl:
+    def _loop_control(self, word: Token) -> nodes.LoopControl:
         self._expect(TokenKind.CLOSE, f"after {word}")
         if not self._ranges:
             raise self._error(word, f"found {word.text} outside of a range")
-        return LoopControl(word.at, is_continue=word.text == "continue")
+        return nodes.LoopControl(word.at, is_continue=word.text == "continue")
 
     # -- templates in templates
 
-    def _template_call(self, word: Token) -> TemplateCall:
+    def _template_call(self, word: Token) -> nodes.TemplateCall:
         name = self._template_name(word)
         if self._peek().kind is TokenKind.CLOSE:
             self._next()
-            return TemplateCall(word.at, name, None)
-        return TemplateCall(word.at, name, self._pipe("after the name of a template", TokenKind.CLOSE))
+            return nodes.TemplateCall(word.at, name, None)
+        return nodes.TemplateCall(word.at, name, self._pipe("after the name of a template", TokenKind.CLOSE))
 
-    def _block_call(self, word: Token) -> TemplateCall:
+    def _block_call(self, word: Token) -> nodes.TemplateCall:
         name = self._template_name(word)
         pipe = self._pipe("after the name of a block", TokenKind.CLOSE)
         self._define_template(word, name)
-        return TemplateCall(word.at, name, pipe)
+        return nodes.TemplateCall(word.at, name, pipe)
 
     def _define(self) -> None:
         self._next()
@@ -256,10 +240,10 @@ class _Parser:
 
     # -- pipelines
 
-    def _pipe(self, context: str, end: TokenKind, *, in_range: bool = False) -> Pipeline:
+    def _pipe(self, context: str, end: TokenKind, *, in_range: bool = False) -> nodes.Pipeline:
         first = self._peek()
         variables, assigns = self._declarations(context, in_range=in_range)
-        commands: list[Command] = []
+        commands: list[nodes.Command] = []
         while True:
             token = self._peek()
             if token.kind is end:
@@ -273,10 +257,10 @@ class _Parser:
             if isinstance(command.operand, _NOT_CALLABLE):
                 raise self._error(command.at, "expected a function or a method after |, found a value")
         self._next()
-        return Pipeline(first.at, variables, assigns, tuple(commands))
+        return nodes.Pipeline(first.at, variables, assigns, tuple(commands))
 
-    def _declarations(self, context: str, *, in_range: bool) -> tuple[tuple[Name, ...], bool]:
-        variables: list[Name] = []
+    def _declarations(self, context: str, *, in_range: bool) -> tuple[tuple[nodes.Name, ...], bool]:
+        variables: list[nodes.Name] = []
         while self._peek().kind is TokenKind.VARIABLE:
             following = self._peek(1)
             is_comma = following.kind is TokenKind.OTHER and following.text == ","
@@ -284,7 +268,7 @@ class _Parser:
                 break
             variable = self._next()
             self._next()
-            variables.append(Name(variable.text, variable.at))
+            variables.append(nodes.Name(variable.text, variable.at))
             self._variables.append(variable.text)
             if not is_comma:
                 return tuple(variables), following.kind is TokenKind.ASSIGN
@@ -297,8 +281,8 @@ class _Parser:
         # Go accepts `range $i, $x` without `:=`; $x is then the value to iterate over.
         return tuple(variables), False
 
-    def _command(self) -> Command:
-        operands: list[Operand] = []
+    def _command(self) -> nodes.Command:
+        operands: list[nodes.Operand] = []
         while True:
             operands.append(self._operand())
             token = self._peek()
@@ -309,39 +293,39 @@ class _Parser:
                 break
             if not (token.has_space_before and token.kind in _OPERAND_STARTS):
                 raise self._error(token, f"expected a space, |, ) or }}}} after a value, found {token}")
-        return Command(operands[0].at, operands[0], tuple(operands[1:]))
+        return nodes.Command(operands[0].at, operands[0], tuple(operands[1:]))
 
-    def _operand(self) -> Operand:
+    def _operand(self) -> nodes.Operand:
         operand = self._term()
-        names: list[Name] = []
+        names: list[nodes.Name] = []
         while self._peek().kind is TokenKind.FIELD and not self._peek().has_space_before:
             field = self._next()
-            names.append(Name(field.text[1:], field.at))
+            names.append(nodes.Name(field.text[1:], field.at))
         if not names:
             return operand
-        if isinstance(operand, FieldChain):
-            return FieldChain(operand.at, operand.operand, (*operand.names, *names))
+        if isinstance(operand, nodes.FieldChain):
+            return nodes.FieldChain(operand.at, operand.operand, (*operand.names, *names))
         if isinstance(operand, _WITHOUT_FIELDS):
             raise self._error(
                 names[0].at, f"expected a space, found .{names[0].text} right after a value without fields"
             )
-        return FieldChain(operand.at, operand, tuple(names))
+        return nodes.FieldChain(operand.at, operand, tuple(names))
 
-    def _term(self) -> Operand:  # noqa: PLR0911 - one line for each kind of term
+    def _term(self) -> nodes.Operand:  # noqa: PLR0911 - one line for each kind of term
         token = self._next()
         match token.kind:
             case TokenKind.DOT:
-                return Dot(token.at)
+                return nodes.Dot(token.at)
             case TokenKind.NIL:
-                return Nil(token.at)
+                return nodes.Nil(token.at)
             case TokenKind.BOOL:
-                return Constant(token.at, value=token.text == "true")
+                return nodes.Constant(token.at, value=token.text == "true")
             case TokenKind.STRING:
-                return Constant(token.at, self._unquoted(token))
+                return nodes.Constant(token.at, self._unquoted(token))
             case TokenKind.NUMBER | TokenKind.CHARACTER:
                 return self._number(token)
             case TokenKind.FIELD:
-                return FieldChain(token.at, Dot(token.at), (Name(token.text[1:], token.at),))
+                return nodes.FieldChain(token.at, nodes.Dot(token.at), (nodes.Name(token.text[1:], token.at),))
             case TokenKind.VARIABLE:
                 return self._variable(token)
             case TokenKind.IDENTIFIER:
@@ -349,29 +333,29 @@ class _Parser:
         with self._nested(token.at):
             return self._pipe("in parentheses", TokenKind.RIGHT_PAREN)
 
-    def _number(self, token: Token) -> Number:
+    def _number(self, token: Token) -> nodes.Number:
         try:
             if token.kind is TokenKind.NUMBER:
-                return Number(token.at, token.text, numbers.parse_literal(token.text))
+                return nodes.Number(token.at, token.text, numbers.parse_literal(token.text))
             code = strings.character_number(token.text)
         except Problem as problem:
             raise self._error(token, str(problem)) from None
-        return Number(token.at, token.text, Literal(code, float(code), is_floating=False))
+        return nodes.Number(token.at, token.text, Literal(code, float(code), is_floating=False))
 
-    def _variable(self, token: Token) -> Variable:
+    def _variable(self, token: Token) -> nodes.Variable:
         if token.text not in self._variables:
             raise self._error(
                 token, f"there is no variable {token.text} here{did_you_mean(token.text, self._variables[1:])}"
             )
-        return Variable(token.at, token.text)
+        return nodes.Variable(token.at, token.text)
 
-    def _function(self, token: Token) -> Function:
+    def _function(self, token: Token) -> nodes.Function:
         if token.text not in self._functions:
             hint = (
                 did_you_mean(token.text, sorted(self._functions)) or f"; a field is written with a dot: .{token.text}"
             )
             raise self._error(token, f"there is no function {token.text}{hint}")
-        return Function(token.at, token.text)
+        return nodes.Function(token.at, token.text)
 
     def _unquoted(self, token: Token) -> str:
         try:
@@ -380,6 +364,6 @@ class _Parser:
             raise self._error(token, str(problem)) from None
 
 
-def _has_content(block: list[Node] | Block) -> bool:
+def _has_content(block: list[nodes.Node] | nodes.Block) -> bool:
     """Return whether a block has more than white space: an empty definition does not replace another one."""
-    return any(not isinstance(node, Text) or node.text.strip() for node in block)
+    return any(not isinstance(node, nodes.Text) or node.text.strip() for node in block)

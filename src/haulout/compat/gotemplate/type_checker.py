@@ -10,29 +10,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from haulout.compat.gotemplate import printer, strings
+from haulout.compat.gotemplate import nodes, printer, strings
 from haulout.compat.gotemplate.errors import Problem, Source, WorkBudget
 from haulout.compat.gotemplate.functions import FUNCTIONS
-from haulout.compat.gotemplate.nodes import (
-    Action,
-    Block,
-    Command,
-    Conditional,
-    Constant,
-    Dot,
-    FieldChain,
-    Function,
-    Name,
-    Nil,
-    Node,
-    Number,
-    Operand,
-    Pipeline,
-    Range,
-    TemplateCall,
-    Tree,
-    Variable,
-)
 from haulout.compat.gotemplate.types import (
     ANY,
     BOOL,
@@ -66,9 +46,9 @@ _BASIC = {
 _WITH_LENGTH = (Kind.STRING, Kind.SLICE, Kind.MAP)
 
 
-def check_tree(source: Source, tree: Tree, shape: Type) -> tuple[TemplateError, ...]:
+def check_tree(source: Source, tree: nodes.Tree, shape: Type) -> tuple[TemplateError, ...]:
     """Return all errors of a template for data of type `shape`, in the order of the text."""
-    checker = _Checker(source, tree)
+    checker = _Checker(tree)
     checker.check_template(tree.body, shape)
     checker.check_uncalled()
     return tuple(source.error(at, problem) for at, problem in sorted(checker.problems))
@@ -80,19 +60,18 @@ class _Arguments:
 
     types: tuple[_KnownType, ...]
     offsets: tuple[int, ...]
-    operands: tuple[Operand | None, ...]
+    operands: tuple[nodes.Operand | None, ...]
 
     def __len__(self) -> int:
         return len(self.types)
 
-    def __iter__(self) -> Iterator[tuple[_KnownType, int, Operand | None]]:
+    def __iter__(self) -> Iterator[tuple[_KnownType, int, nodes.Operand | None]]:
         return zip(self.types, self.offsets, self.operands, strict=True)
 
 
 class _Checker:
-    def __init__(self, source: Source, tree: Tree) -> None:
+    def __init__(self, tree: nodes.Tree) -> None:
         self.problems: set[tuple[int, str]] = set()
-        self._source = source
         self._tree = tree
         self._assigned = set(_assigned_variables(tree.body)).union(
             *(_assigned_variables(body) for body in tree.templates.values())
@@ -100,7 +79,7 @@ class _Checker:
         self._variables: list[tuple[str, _KnownType]] = []
         self._visited: set[tuple[str, str]] = set()  # checked templates, with the type of their argument
 
-    def check_template(self, body: Block, dot: _KnownType) -> None:
+    def check_template(self, body: nodes.Block, dot: _KnownType) -> None:
         """Check a template with its own variables."""
         outside = self._variables
         self._variables = [("$", dot)]
@@ -119,30 +98,30 @@ class _Checker:
 
     # -- nodes
 
-    def _block(self, block: Block, dot: _KnownType) -> None:
+    def _block(self, block: nodes.Block, dot: _KnownType) -> None:
         mark = len(self._variables)
         for node in block:
             self._node(node, dot)
         del self._variables[mark:]
 
-    def _node(self, node: Node, dot: _KnownType) -> None:
+    def _node(self, node: nodes.Node, dot: _KnownType) -> None:
         match node:
-            case Action():
+            case nodes.Action():
                 # Not through _block: the variables of an action stay visible after it.
                 self._pipe(node.pipe, dot)
-            case Conditional():
+            case nodes.Conditional():
                 mark = len(self._variables)
                 for branch in node.branches:
                     found = self._pipe(branch.pipe, dot)
                     self._block(branch.body, found if node.is_with else dot)
                 self._block(node.else_body, dot)
                 del self._variables[mark:]
-            case Range():
+            case nodes.Range():
                 self._range(node, dot)
-            case TemplateCall():
+            case nodes.TemplateCall():
                 self._template_call(node, dot)
 
-    def _range(self, loop: Range, dot: _KnownType) -> None:
+    def _range(self, loop: nodes.Range, dot: _KnownType) -> None:
         mark = len(self._variables)
         iterated = _dereferenced(self._pipe(loop.pipe, dot))
         key, element = self._elements(loop, iterated)
@@ -153,7 +132,7 @@ class _Checker:
         self._block(loop.else_body, dot)
         del self._variables[mark:]
 
-    def _elements(self, loop: Range, iterated: _KnownType) -> tuple[_KnownType, _KnownType]:
+    def _elements(self, loop: nodes.Range, iterated: _KnownType) -> tuple[_KnownType, _KnownType]:
         match iterated:
             case None:
                 return None, None
@@ -166,7 +145,7 @@ class _Checker:
         self._report(loop.pipe.at, not_iterable(iterated))
         return None, None
 
-    def _template_call(self, include: TemplateCall, dot: _KnownType) -> None:
+    def _template_call(self, include: nodes.TemplateCall, dot: _KnownType) -> None:
         argument = None if include.pipe is None else self._pipe(include.pipe, dot)
         body = self._tree.templates.get(include.name)
         if body is None:
@@ -180,10 +159,10 @@ class _Checker:
 
     # -- pipelines
 
-    def _declare(self, name: Name, type_: _KnownType) -> None:
+    def _declare(self, name: nodes.Name, type_: _KnownType) -> None:
         self._variables.append((name.text, None if name.text in self._assigned else type_))
 
-    def _pipe(self, pipe: Pipeline, dot: _KnownType) -> _KnownType:
+    def _pipe(self, pipe: nodes.Pipeline, dot: _KnownType) -> _KnownType:
         result = self._command(pipe.commands[0], dot, ())
         for command in pipe.commands[1:]:
             result = self._command(command, dot, (result,))
@@ -197,10 +176,10 @@ class _Checker:
                 self._report(name.at, f"there is no variable {name.text} to assign to; declare it with :=")
         return result
 
-    def _command(self, command: Command, dot: _KnownType, last: tuple[_KnownType, ...]) -> _KnownType:
+    def _command(self, command: nodes.Command, dot: _KnownType, last: tuple[_KnownType, ...]) -> _KnownType:
         operand = command.operand
-        if not isinstance(operand, Function | FieldChain):
-            if isinstance(operand, Nil):
+        if not isinstance(operand, nodes.Function | nodes.FieldChain):
+            if isinstance(operand, nodes.Nil):
                 self._report(operand.at, "nil alone is no value to print or to test")
             if command.arguments or last:
                 self._report(operand.at, "expected a function or a method, found a value that takes no arguments")
@@ -212,24 +191,24 @@ class _Checker:
         )
         return self._call(operand, arguments, dot)
 
-    def _operand(self, operand: Operand, dot: _KnownType) -> _KnownType:  # noqa: PLR0911 - one line per kind
+    def _operand(self, operand: nodes.Operand, dot: _KnownType) -> _KnownType:  # noqa: PLR0911 - one line per kind
         match operand:
-            case Dot():
+            case nodes.Dot():
                 return dot
-            case Constant():
+            case nodes.Constant():
                 return BOOL if isinstance(operand.value, bool) else STRING
-            case Number():
+            case nodes.Number():
                 return FLOAT if operand.value.is_floating else INT
-            case Variable():
+            case nodes.Variable():
                 return next((type_ for name, type_ in reversed(self._variables) if name == operand.name), None)
-            case Function() | FieldChain():
+            case nodes.Function() | nodes.FieldChain():
                 return self._call(operand, _Arguments((), (), ()), dot)
-            case Pipeline():
+            case nodes.Pipeline():
                 return self._pipe(operand, dot)
         return None
 
-    def _call(self, operand: Function | FieldChain, arguments: _Arguments, dot: _KnownType) -> _KnownType:
-        if isinstance(operand, Function):
+    def _call(self, operand: nodes.Function | nodes.FieldChain, arguments: _Arguments, dot: _KnownType) -> _KnownType:
+        if isinstance(operand, nodes.Function):
             return self._function(operand, arguments)
         owner = self._operand(operand.operand, dot)
         for name in operand.names[:-1]:
@@ -238,7 +217,7 @@ class _Checker:
 
     # -- functions
 
-    def _function(self, function: Function, arguments: _Arguments) -> _KnownType:
+    def _function(self, function: nodes.Function, arguments: _Arguments) -> _KnownType:
         builtin = FUNCTIONS[function.name]
         expected = builtin.wrong_count(len(arguments))
         if expected:
@@ -260,7 +239,7 @@ class _Checker:
             self._comparison(function, arguments.types)
         return builtin.result
 
-    def _index(self, function: Function, arguments: _Arguments) -> _KnownType:
+    def _index(self, function: nodes.Function, arguments: _Arguments) -> _KnownType:
         item = _dereferenced(arguments.types[0])
         for index in arguments.types[1:]:
             if item is None:
@@ -278,7 +257,7 @@ class _Checker:
             item = BYTE if item.kind is Kind.STRING else _dereferenced(_known_type(item.element))
         return item
 
-    def _length_or_slice(self, function: Function, arguments: _Arguments) -> _KnownType:
+    def _length_or_slice(self, function: nodes.Function, arguments: _Arguments) -> _KnownType:
         item = _dereferenced(arguments.types[0])
         is_length = function.name == "len"
         if item is not None and item.kind not in (_WITH_LENGTH if is_length else _WITH_LENGTH[:2]):
@@ -286,7 +265,7 @@ class _Checker:
             self._report(function.at, f"{function.name}: expected {what}, found a value of type {item.name}")
         return INT if is_length else item
 
-    def _comparison(self, function: Function, types: Sequence[_KnownType]) -> None:
+    def _comparison(self, function: nodes.Function, types: Sequence[_KnownType]) -> None:
         first = types[0]
         if function.name == "eq" and len(types) == 1:
             self._report(function.at, "eq: expected something to compare with")
@@ -296,11 +275,11 @@ class _Checker:
             found = f"found {first.name} and {other.name}"
             self._report(function.at, f"{function.name}: expected two values of one kind to compare, {found}")
 
-    def _printf(self, function: Function, arguments: _Arguments) -> None:
+    def _printf(self, function: nodes.Function, arguments: _Arguments) -> None:
         format_operand, types = arguments.operands[0], arguments.types[1:]
         self._check_argument(arguments.types[0], STRING, arguments.offsets[0], format_operand)
         if (
-            not isinstance(format_operand, Constant)
+            not isinstance(format_operand, nodes.Constant)
             or not isinstance(format_operand.value, str)
             or "%!" in format_operand.value.replace("%%", "%")
         ):
@@ -320,7 +299,7 @@ class _Checker:
 
     # -- fields and methods
 
-    def _member(self, owner: _KnownType, name: Name, arguments: _Arguments) -> _KnownType:
+    def _member(self, owner: _KnownType, name: nodes.Name, arguments: _Arguments) -> _KnownType:
         owner = _dereferenced(owner)
         if owner is None:
             return None
@@ -335,7 +314,7 @@ class _Checker:
             self._report(name.at, f".{name.text} is no method: it takes no arguments")
         return _known_type(found.type if isinstance(found, Field) else found)
 
-    def _method(self, name: Name, method: Method, arguments: _Arguments) -> _KnownType:
+    def _method(self, name: nodes.Name, method: Method, arguments: _Arguments) -> _KnownType:
         if len(arguments) != len(method.parameters):
             self._report(name.at, wrong_method_count(name.text, method, len(arguments)))
         else:
@@ -343,10 +322,10 @@ class _Checker:
                 self._check_argument(found, parameter, at, operand)
         return _known_type(method.result)
 
-    def _check_argument(self, found: _KnownType, parameter: Type, at: int, operand: Operand | None) -> None:
-        if isinstance(operand, Nil):
+    def _check_argument(self, found: _KnownType, parameter: Type, at: int, operand: nodes.Operand | None) -> None:
+        if isinstance(operand, nodes.Nil):
             self._report(at, f"expected {describe_type(parameter)}, found nil")
-        elif isinstance(operand, Number):
+        elif isinstance(operand, nodes.Number):
             is_whole = parameter.kind in (Kind.INT, Kind.UINT) and operand.value.integer is not None
             if not is_whole and parameter.kind is not Kind.FLOAT:
                 self._report(at, f"expected {describe_type(parameter)}, found {operand.text}")
@@ -362,28 +341,28 @@ def _dereferenced(type_: _KnownType) -> _KnownType:
     return type_.dereferenced if type_ is not None else None
 
 
-def _assigned_variables(block: Block) -> Iterator[str]:
+def _assigned_variables(block: nodes.Block) -> Iterator[str]:
     """Yield the variables with an assignment anywhere: their type depends on the execution path."""
     for node in block:
         match node:
-            case Action() | TemplateCall(pipe=Pipeline()):
+            case nodes.Action() | nodes.TemplateCall(pipe=nodes.Pipeline()):
                 yield from _assigned_variables_in(node.pipe)
-            case Conditional():
+            case nodes.Conditional():
                 for branch in node.branches:
                     yield from _assigned_variables_in(branch.pipe)
                     yield from _assigned_variables(branch.body)
                 yield from _assigned_variables(node.else_body)
-            case Range():
+            case nodes.Range():
                 yield from _assigned_variables_in(node.pipe)
                 yield from _assigned_variables(node.body)
                 yield from _assigned_variables(node.else_body)
 
 
-def _assigned_variables_in(operand: Operand | None) -> Iterator[str]:
+def _assigned_variables_in(operand: nodes.Operand | None) -> Iterator[str]:
     match operand:
-        case FieldChain():
+        case nodes.FieldChain():
             yield from _assigned_variables_in(operand.operand)
-        case Pipeline():
+        case nodes.Pipeline():
             if operand.assigns:
                 yield from (name.text for name in operand.variables)
             for command in operand.commands:

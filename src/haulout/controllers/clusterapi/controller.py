@@ -72,7 +72,6 @@ class ClusterApiController:
         self._journal = Journal("ClusterApi", events, metrics=client.metrics)
         self._cluster_budget = cluster_budget or UnlimitedClusterBudget()
         self._instance = instance or socket.gethostname()
-        self._clusters: Informer[Cluster] | None = None
         self._management: ManagementContext | None = None
         self._workloads: dict[ClusterKey, WorkloadCluster] = {}
         self._tasks: dict[ClusterKey, asyncio.Task[None]] = {}
@@ -144,7 +143,7 @@ class ClusterApiController:
             transform=as_is,
             indexes={_BY_CLUSTER: lambda machine: [str(machine.cluster)], _BY_NODE: _node_index},
         )
-        clusters = self._clusters = Informer(
+        clusters: Informer[Cluster] = Informer(
             self._client, ListWatch(clusterapi.cluster_resource(version)), transform=as_is
         )
         self._management = ManagementContext(

@@ -7,72 +7,63 @@ from haulout.controllers.clusterapi.cluster_budget import LimitUsage
 from haulout.controllers.clusterapi.metal3 import HostPowerCounts
 from haulout.controllers.clusterapi.observation import ReleaseReason
 from haulout.controllers.clusterapi.status import ConnectionState, MaintenanceState, RequestType, WorkloadClusterStatus
-from haulout.core.metrics import Metric, MetricKind, MetricVec
+from haulout.core.metrics import MetricVec, counter, gauge
 
-_LIMIT_LABELS = ("limit",)
 _LIMIT_HELP = "`limit` is the limit as text"
 
-CLUSTERS = Metric(
+CLUSTERS = gauge(
     "haulout_hub_clusters",
     "How many workload clusters have Machines that are enabled, by whether they can be reached.",
-    ("connection",),
-    kind=MetricKind.GAUGE,
+    "connection",
     details="`connecting`, `connected`, `unreachable` or `unreadable`; only the leader of a hub has these",
 )
-MACHINES = Metric(
+MACHINES = gauge(
     "haulout_hub_machines",
     "How many Machines are being deleted or ask for maintenance, by whether their node is ready for it.",
-    ("request", "approved"),
-    kind=MetricKind.GAUGE,
+    "request",
+    "approved",
     details="`request` is `deletion` or `maintenance`, `approved` is `true` or `false`",
 )
-LONGEST_WAIT = Metric(
+LONGEST_WAIT = gauge(
     "haulout_hub_longest_wait_seconds",
     "How long the Machine that waits longest has waited for its approval.",
-    ("request",),
-    kind=MetricKind.GAUGE,
-    unit="seconds",
+    "request",
 )
-STATES = Metric(
+STATES = gauge(
     "haulout_hub_clusters_by_state",
     "How many workload clusters have Machines that are enabled, by maintenance state.",
-    ("state",),
-    kind=MetricKind.GAUGE,
+    "state",
     details="`idle`, `waiting` (for the budget across clusters) or `in-maintenance`",
 )
-BUDGET_USED = Metric(
+BUDGET_USED = gauge(
     "haulout_hub_budget_used",
     "How many workload clusters are in maintenance that count against a limit.",
-    _LIMIT_LABELS,
-    kind=MetricKind.GAUGE,
+    "limit",
     details=_LIMIT_HELP,
 )
-BUDGET_LIMIT = Metric(
+BUDGET_LIMIT = gauge(
     "haulout_hub_budget_limit",
     "How many workload clusters a limit allows in maintenance at once.",
-    _LIMIT_LABELS,
-    kind=MetricKind.GAUGE,
+    "limit",
     details=_LIMIT_HELP,
 )
-BUDGET_WAITING = Metric(
+BUDGET_WAITING = gauge(
     "haulout_hub_budget_waiting",
     "How many workload clusters that count against a limit are waiting.",
-    _LIMIT_LABELS,
-    kind=MetricKind.GAUGE,
+    "limit",
     details=f"{_LIMIT_HELP}; they may be waiting for another limit",
 )
-HOSTS = Metric(
+HOSTS = gauge(
     "haulout_hub_hosts",
     "How many BareMetalHosts Haulout has powered off, or waits to power off.",
-    ("state",),
-    kind=MetricKind.GAUGE,
+    "state",
     details="`off`: with the annotation of Haulout, `waiting`: their Machine is approved; "
     "only with `--enable-metal3-maintenance`",
 )
-EVENTS = Metric(
+EVENTS = counter(
     "haulout_hub_events_total",
     "How many Events were recorded about Machines.",
-    ("reason",),
+    "reason",
     details="`reason` is that of the event",
 )
 _BUDGET = (BUDGET_USED, BUDGET_LIMIT, BUDGET_WAITING)

@@ -11,8 +11,6 @@ from haulout.kube import leases
 from haulout.kube.rbac import Permission
 
 _WATCH = ("list", "watch")
-_READ = ("get", *_WATCH)
-_EVENTS_PURPOSE = "record events"
 
 
 def permissions(*, namespace: str, with_metal3: bool = False) -> tuple[Permission, ...]:
@@ -25,16 +23,8 @@ def permissions(*, namespace: str, with_metal3: bool = False) -> tuple[Permissio
         *machine_drain_rules.permissions(),
         *(metal3.permissions() if with_metal3 else ()),
         Permission(("get", "watch"), "", "secrets", None, "read the kubeconfigs of workload clusters"),
-        Permission(("create", "patch"), "events.k8s.io", "events", None, _EVENTS_PURPOSE),
+        Permission(("create", "patch"), "events.k8s.io", "events", None, "record events"),
         Permission(("get",), "", "namespaces", None, "record Events about the hub", names=(namespace,)),
         *cluster_budget.permissions(namespace),
         *leases.permissions(namespace=namespace, why="lead", names=(EXTENSION_LEASE,), watched=True),
-    )
-
-
-def workload_cluster_permissions() -> tuple[Permission, ...]:
-    """Return the permissions in each workload cluster, for the user of its kubeconfig."""
-    return (
-        Permission((*_READ, "patch"), "", "nodes", None, "request that nodes are prepared, and watch the result"),
-        Permission(("create", "patch"), "events.k8s.io", "events", "default", _EVENTS_PURPOSE),
     )

@@ -12,7 +12,7 @@ from haulout.api.objects import Node
 from haulout.api.reasons import OperatorEventReason
 from haulout.controllers.esx.labels import CORDON_OWNER, HOST, STATE, HostState, is_initiated
 from haulout.core.clock import Clock
-from haulout.core.metrics import Metric, MetricKind, MetricVec
+from haulout.core.metrics import MetricVec, gauge
 from haulout.core.text import format_count
 from haulout.errors import ConfigError
 from haulout.kube.client import Client
@@ -28,25 +28,22 @@ if TYPE_CHECKING:
 
 _REPORTER = "ESX"  # reporting controller of events
 
-HOSTS = Metric(
+HOSTS = gauge(
     "haulout_esx_hosts",
     "How many ESX hosts with nodes are in each maintenance state.",
-    ("state",),
-    kind=MetricKind.GAUGE,
+    "state",
     details="`true`: in maintenance or entering it, `alarm`, or `false`; only where the ESX controller runs",
 )
-VCENTER_UP = Metric(
+VCENTER_UP = gauge(
     "haulout_esx_vcenter_up",
     "Whether the vCenter of a zone answered the last request.",
-    ("zone",),
-    kind=MetricKind.GAUGE,
+    "zone",
     details="only where the ESX controller runs",
 )
-NODES = Metric(
+NODES = gauge(
     "haulout_esx_nodes",
     "How many nodes are in maintenance for their ESX host, entering or leaving it, or waiting for it.",
-    ("stuck",),
-    kind=MetricKind.GAUGE,
+    "stuck",
     details="`stuck` is `true` for nodes that need attention; only where the ESX controller runs",
 )
 

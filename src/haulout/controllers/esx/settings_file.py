@@ -37,7 +37,7 @@ class CheckInterval:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Deletion:
+class PodDeletion:
     """How pods are deleted."""
 
     period: timedelta | None = option("Accepted and ignored: nothing is polled.", default=None)
@@ -49,7 +49,7 @@ class Deletion:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Eviction:
+class PodEviction:
     """How pods are evicted."""
 
     period: timedelta = option("Accepted and ignored: nothing is polled.")
@@ -75,8 +75,8 @@ class Intervals:
     """Intervals and timeouts."""
 
     check: CheckInterval = option("When vCenters are polled.", required=False)
-    pod_deletion: Deletion = option("How pods are deleted.", required=False)
-    pod_eviction: Eviction = option("How pods are evicted.", required=False)
+    pod_deletion: PodDeletion = option("How pods are deleted.", required=False)
+    pod_eviction: PodEviction = option("How pods are evicted.", required=False)
     vm_shutdown: Shutdown = option("How virtual machines are shut down.", required=False)
 
 

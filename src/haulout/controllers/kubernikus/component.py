@@ -12,7 +12,7 @@ from haulout.api.reasons import OperatorEventReason
 from haulout.compat.openstack_config import OpenStackSettings
 from haulout.controllers.kubernikus.labels import CORDON_OWNER, DELETE_NODE, is_deletion_ordered
 from haulout.core.clock import Clock
-from haulout.core.metrics import Metric, MetricKind, MetricVec
+from haulout.core.metrics import MetricVec, gauge
 from haulout.core.text import format_count
 from haulout.errors import ConfigError
 from haulout.kube.rbac import Permission
@@ -25,17 +25,15 @@ if TYPE_CHECKING:
 
 Credentials = Callable[[], Awaitable[OpenStackSettings]]
 
-ORDERS = Metric(
+ORDERS = gauge(
     "haulout_kubernikus_deletions",
     "How many nodes are marked for deletion by their label.",
-    ("stuck",),
-    kind=MetricKind.GAUGE,
+    "stuck",
     details="`stuck` is `true` for nodes that need attention; only where the Kubernikus controller runs",
 )
-OUTDATED = Metric(
+OUTDATED = gauge(
     "haulout_kubernikus_kubelets_outdated",
     "How many nodes have a kubelet of another version than the API server.",
-    kind=MetricKind.GAUGE,
     details="according to their label; only where the Kubernikus controller runs",
 )
 

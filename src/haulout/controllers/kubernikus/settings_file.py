@@ -24,7 +24,7 @@ _MIN_INTERVAL = timedelta(seconds=1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Deletion:
+class PodDeletion:
     """How pods that were deleted or evicted terminate."""
 
     period: timedelta = option("Accepted and ignored: nothing is polled.")
@@ -34,7 +34,7 @@ class Deletion:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Eviction:
+class PodEviction:
     """How pods are evicted."""
 
     period: timedelta = option("Accepted and ignored: nothing is polled.")
@@ -47,8 +47,8 @@ class Intervals:
     """Intervals and timeouts."""
 
     requeue: timedelta = option("How often the version of the API server and the servers in Nova are polled.")
-    pod_deletion: Deletion = option("How long evicted or deleted pods may take to terminate.", required=False)
-    pod_eviction: Eviction = option("How pods are evicted.", required=False)
+    pod_deletion: PodDeletion = option("How long evicted or deleted pods may take to terminate.", required=False)
+    pod_eviction: PodEviction = option("How pods are evicted.", required=False)
 
     def warnings(self) -> list[tuple[str, str]]:
         """Warn about an interval below the minimum."""

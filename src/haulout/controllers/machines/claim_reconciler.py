@@ -11,7 +11,7 @@ from datetime import datetime
 from haulout.api.openshift import CONTROL_PLANE_MACHINE_SET, MachineSet
 from haulout.controllers.machines.actions import Action
 from haulout.controllers.machines.decision import next_release_action
-from haulout.controllers.machines.executor import Executor
+from haulout.controllers.machines.executor import MachineExecutor
 from haulout.controllers.machines.informers import MachineInformers
 from haulout.controllers.machines.observation import Peer
 from haulout.controllers.machines.replacement_claim import ReplacementClaim, read_claim
@@ -47,7 +47,7 @@ class ClaimReconciler(Reconciler[str, ClaimObservation, ClaimDecision]):
     """
 
     def __init__(
-        self, informers: MachineInformers, executor: Executor, *, on_released: Callable[[str], object]
+        self, informers: MachineInformers, executor: MachineExecutor, *, on_released: Callable[[str], object]
     ) -> None:
         self._informers = informers
         self._executor = executor

@@ -1,7 +1,7 @@
 """Replacement of OpenShift Machines: active where MachineMaintenances and the Machine API are installed.
 
-If they are installed later, the component notices without a restart. On other clusters the cost is small: one discovery
-request, and further ones only if a node has the annotation of a Machine; the controller is not imported before.
+If they are installed later, the component notices without a restart. On other clusters it costs nothing: discovery
+begins only when a node has the annotation of a Machine, and the controller is not imported before.
 
 Notices create records only where MaintenanceNotices are installed. Both controllers share the informers of Machines and
 records.
@@ -29,12 +29,9 @@ from haulout.controllers.machines.desired_maintenance import NoticeFilter
 from haulout.controllers.machines.permissions import permissions
 from haulout.controllers.machines.settings import MachineSettings
 from haulout.core.backoff import Backoff
-from haulout.core.metrics import Metric, MetricKind, MetricVec
-from haulout.core.retry import Retry
+from haulout.core.metrics import MetricVec, gauge
 from haulout.core.text import format_count
-from haulout.errors import KubeError
-from haulout.kube.client import Client
-from haulout.kube.discovery import serves
+from haulout.kube.discovery import wait_until_served
 from haulout.kube.informer import Informer
 from haulout.kube.rbac import Permission
 from haulout.runtime.component import Component, CustomResource, Leader
@@ -47,19 +44,19 @@ log = logging.getLogger(__name__)
 
 _REPORTER = "MachineMaintenance"  # reporting controller of events
 _DISCOVERY_BACKOFF = Backoff(first=timedelta(minutes=1), limit=timedelta(minutes=10))  # between discovery requests
+_RESOURCES: tuple[Resource[Any], ...] = (MACHINE_MAINTENANCES, MACHINES, MACHINE_SETS)
+_PRODUCT = "MachineMaintenance with the Machine API"
 _NOT_OBSERVED = "Unseen"  # the phase in metrics of a record without a phase
 
-PHASES = Metric(
+PHASES = gauge(
     "haulout_machine_maintenances",
     "How many MachineMaintenances are in each phase.",
-    ("phase",),
-    kind=MetricKind.GAUGE,
+    "phase",
     details="`Unseen` before the first reconcile; only on the leader, if there are any",
 )
-LATE = Metric(
+LATE = gauge(
     "haulout_machine_maintenances_late",
     "How many MachineMaintenances will not finish before the cloud begins its maintenance.",
-    kind=MetricKind.GAUGE,
     details="only on the leader, if there are any",
 )
 
@@ -86,8 +83,11 @@ class MachinesComponent(Component):
 
     async def lead(self, leader: Leader) -> None:
         client, nodes = leader.client, leader.nodes
-        await _wait_until_served(client, MACHINE_MAINTENANCES, nodes=nodes)
-        await _wait_until_served(client, MACHINES, MACHINE_SETS, nodes=nodes)
+        await _wait_for_machine(nodes)
+        for resource in _RESOURCES:
+            await wait_until_served(
+                client, resource, product=_PRODUCT, backoff=_DISCOVERY_BACKOFF, on_absent=lambda: None
+            )
         # Imported late with its dependencies: of use on OpenShift only.
         from haulout.controllers.machines.controller import MachineMaintenanceController
 
@@ -151,26 +151,6 @@ class MachinesComponent(Component):
 
     def _records(self) -> tuple[MachineMaintenance, ...]:
         return () if self.controller is None else tuple(self.controller.informers.maintenances.informer.all())
-
-
-async def _wait_until_served(client: Client, *resources: Resource[Any], nodes: Informer[Node]) -> None:
-    """Wait until the API server serves all of these resources."""
-    if await _are_served(client, *resources):
-        return
-    await _wait_for_machine(nodes)
-    retry = Retry(client.clock, client.random, _DISCOVERY_BACKOFF)
-    while not await _are_served(client, *resources):
-        await retry.wait(LookupError(f"{resources[0].kind} is not installed"))
-
-
-async def _are_served(client: Client, *resources: Resource[Any]) -> bool:
-    retry = Retry(client.clock, client.random, _DISCOVERY_BACKOFF)
-    while True:
-        try:
-            return await serves(client, *resources)
-        except KubeError as error:
-            log.debug("cannot discover whether %ss are installed: %s", resources[0].kind, error)
-            await retry.wait(error)
 
 
 async def _wait_for_machine(nodes: Informer[Node]) -> None:

@@ -21,7 +21,7 @@ from haulout.controllers.machines.claim_reconciler import (
     ClaimObservation,
     ClaimReconciler,
 )
-from haulout.controllers.machines.executor import Executor
+from haulout.controllers.machines.executor import MachineExecutor
 from haulout.controllers.machines.informers import MachineInformers
 from haulout.controllers.machines.observation import Decision, Observation, is_ready
 from haulout.controllers.machines.reconciler import MachineMaintenanceReconciler
@@ -50,7 +50,7 @@ class MachineMaintenanceController:
             namespace=self.settings.namespace,
             machine_namespace=self.settings.machine_namespace,
         )
-        executor = Executor(client, self.informers)
+        executor = MachineExecutor(client, self.informers)
         self._maintenances: Controller[str, Observation, Decision] = Controller(
             MachineMaintenanceReconciler(
                 client.clock,

@@ -48,9 +48,6 @@ class NoticeFilter:
         return notice.spec.kind in self.kinds or notice.spec.reason in self.codes
 
 
-MMO_NOTICE_FILTER = NoticeFilter(kinds=frozenset(), codes=frozenset(EVENT_CODES))
-
-
 @dataclass(frozen=True, slots=True)
 class DesiredMaintenance:
     """A MachineMaintenance to create, or to update if `existing` is set."""

@@ -41,7 +41,7 @@ class ClaimStillNeeded(ObservationStale):
     """A claim looked unused, but the Machine may still be deleted for it."""
 
 
-class Executor:
+class MachineExecutor:
     """Writes to the API server.
 
     Raises `Conflict` or `ObservationStale` when the objects of an action have changed.

@@ -21,7 +21,7 @@ from haulout.api.openshift import MACHINES, Machine
 from haulout.api.reasons import MachineMaintenanceReason
 from haulout.api.resources import NODES
 from haulout.controllers.machines.decision import decide
-from haulout.controllers.machines.executor import Executor
+from haulout.controllers.machines.executor import MachineExecutor
 from haulout.controllers.machines.informers import MachineInformers
 from haulout.controllers.machines.observation import Decision, Observation
 from haulout.controllers.machines.replacement_time import ReplacementPolicy
@@ -48,7 +48,7 @@ class MachineMaintenanceReconciler(Reconciler[str, Observation, Decision]):
         *,
         informers: MachineInformers,
         nodes: Informer[Node],
-        executor: Executor,
+        executor: MachineExecutor,
         policy: ReplacementPolicy,
         journal: Journal,
         record_change: Callable[[str], object],

@@ -11,7 +11,7 @@ from haulout.budget.metrics import BudgetMetrics
 from haulout.controllers.nodemaintenance.controller import NodeMaintenanceController
 from haulout.controllers.nodemaintenance.permissions import permissions
 from haulout.controllers.nodemaintenance.settings import NodeMaintenanceSettings
-from haulout.core.metrics import Metric, MetricKind, MetricVec
+from haulout.core.metrics import MetricVec, gauge
 from haulout.drain.metrics import NODE_MAINTENANCE
 from haulout.kube.rbac import Permission
 from haulout.runtime.component import Component, CustomResource, Leader
@@ -21,11 +21,10 @@ if TYPE_CHECKING:
 
 _REPORTER = "NodeMaintenance"  # reporting controller of Events, as in the Node Maintenance Operator, and in metrics
 
-NODES_TOTAL = Metric("haulout_nodes", "How many nodes there are.", kind=MetricKind.GAUGE, details="only on the leader")
-UNAVAILABLE = Metric(
+NODES_TOTAL = gauge("haulout_nodes", "How many nodes there are.", details="only on the leader")
+UNAVAILABLE = gauge(
     "haulout_nodes_unavailable",
     "How many nodes are in maintenance, entering it, or down.",
-    kind=MetricKind.GAUGE,
     details="as budgets count them; only on the leader",
 )
 

@@ -10,7 +10,7 @@ Stalled is True: Stalled if a person must act. Absent means False. They change t
 a drain that becomes stalled may cost a write of its own, one per drain.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -130,15 +130,25 @@ def build_status(
         node_before=node_before(observation),
         recovery=reported.recovery,
     )
-    blocked_since = [item.since for item in active_blockers if not item.blocker.is_progress]
-    if observation.drain is not None and observation.drain.progress.stale_reason:
-        blocked_since.append(observation.drain.progress.started)
-    requeue_times = [since + BLOCKED_AFTER for since in blocked_since]
-    requeue_times += (
-        [] if progress is None else [item for pod in progress.pods if (item := _stall_time(pod, was_stalled=False))]
-    )
-    requeue_times += [status.next_reconcile] if status.next_reconcile else []
+    requeue_times = _requeue_times(observation, progress, active_blockers, status)
     return StatusUpdate(status, min((item for item in requeue_times if item > observation.now), default=None))
+
+
+def _requeue_times(
+    observation: Observation,
+    progress: DrainProgress | None,
+    active_blockers: tuple[ActiveBlocker, ...],
+    status: NodeMaintenanceStatus,
+) -> Iterator[datetime]:
+    """Yield when the status can change without an event."""
+    yield from (item.since + BLOCKED_AFTER for item in active_blockers if not item.blocker.is_progress)
+    if observation.drain is not None and observation.drain.progress.stale_reason:
+        yield observation.drain.progress.started + BLOCKED_AFTER
+    for pod in () if progress is None else progress.pods:
+        if stall_time := _stall_time(pod, was_stalled=False):
+            yield stall_time
+    if status.next_reconcile:
+        yield status.next_reconcile
 
 
 def status_patch(maintenance: NodeMaintenance, status: NodeMaintenanceStatus, *, now: datetime) -> RawObject | None:

@@ -22,8 +22,8 @@ from haulout.controllers.notices.early_start import EarlyStarter, EarlyStartSour
 from haulout.controllers.notices.events import NoticeEvent
 from haulout.controllers.notices.node_conditions import (
     NodeConditionDecision,
+    NodeConditionObservation,
     NodeConditionReconciler,
-    NodeObservation,
 )
 from haulout.controllers.notices.node_lookup import MACHINE_ADDRESS, NodeLookup, alias_values, has_same_identity
 from haulout.controllers.notices.notice_quota import (
@@ -63,10 +63,7 @@ def notice_informer(client: Client) -> Informer[MaintenanceNotice]:
 
 
 class MaintenanceNoticeController:
-    """Reconciles all notices. Call `run` at most once. `on_status_written` is called after each status write.
-
-    `notices` is a shared informer that the caller runs. Without it, the controller runs its own.
-    """
+    """Reconciles all notices. Call `run` at most once. `on_status_written` is called after each status write."""
 
     def __init__(  # noqa: PLR0913 - dependencies, each passed by keyword
         self,
@@ -74,7 +71,7 @@ class MaintenanceNoticeController:
         *,
         events: EventRecorder,
         nodes: Informer[Node],
-        notices: Informer[MaintenanceNotice] | None = None,
+        notices: Informer[MaintenanceNotice],
         options: NoticeOptions | None = None,
         predictor: DrainPredictor | None = None,
         reschedulable_source_of: ReschedulableSourceOf = lambda _: None,
@@ -82,8 +79,7 @@ class MaintenanceNoticeController:
         profile_policy: ProfilePolicy | None = None,
         on_status_written: OnStatusWritten = lambda *_: None,
     ) -> None:
-        self._has_own_notices = notices is None
-        self.notices = notice_informer(client) if notices is None else notices
+        self.notices = notices
         cache = MutationCache(self.notices)
         profile_policy = profile_policy or ProfilePolicy()
         self._journal = Journal("notices", events, metrics=client.metrics)
@@ -107,7 +103,7 @@ class MaintenanceNoticeController:
         self._controller: Controller[str, NoticeObservation, NoticeDecision] = Controller(
             self._reconciler, client, name="notices"
         )
-        self._node_conditions: Controller[str, NodeObservation, NodeConditionDecision] = Controller(
+        self._node_conditions: Controller[str, NodeConditionObservation, NodeConditionDecision] = Controller(
             NodeConditionReconciler(client, nodes, notices_of_node=lambda node: self.notices.by_index(BY_NODE, node)),
             client,
             name="node conditions",
@@ -132,9 +128,8 @@ class MaintenanceNoticeController:
         )
 
     async def run(self) -> None:
-        """Run until cancelled. The caller runs the node informer."""
+        """Run until cancelled. The caller runs both informers."""
         background = (
-            *((self.notices.run,) if self._has_own_notices else ()),
             self._run_predictor,
             self._node_conditions.run,
             self._rescheduler.run,

@@ -3,59 +3,51 @@
 from collections.abc import Iterable, Mapping
 
 from haulout.api.maintenancenotice import MaintenanceNotice, MaintenanceNoticeStatus, NoticeCondition, NoticePhase
-from haulout.core.metrics import OVERFLOW_LABEL, Histogram, Metric, MetricKind, MetricVec
+from haulout.core.metrics import OVERFLOW_LABEL, Histogram, MetricVec, counter, gauge, histogram
 from haulout.providers.event_source import EventSource
 
 _MAX_SOURCES = 50  # label values: any writer of notices can invent a source
-_SOURCE = ("source",)
 _MINUTE, _HOUR, _DAY = 60.0, 3600.0, 86400.0
 _LEAD_BUCKETS = (0.0, 2 * _MINUTE, 5 * _MINUTE, 15 * _MINUTE, _HOUR, 4 * _HOUR, _DAY, 3 * _DAY, 7 * _DAY, 14 * _DAY)
 
-NOTICES = Metric(
+NOTICES = gauge(
     "haulout_notices",
     "How many MaintenanceNotices exist, by source and phase.",
-    ("source", "phase"),
-    kind=MetricKind.GAUGE,
+    "source",
+    "phase",
     details="`source` is empty if the notice names none",
 )
-LATE = Metric(
+LATE = gauge(
     "haulout_notices_late",
     "How many MaintenanceNotices have a node that is not expected to be empty in time.",
-    _SOURCE,
-    kind=MetricKind.GAUGE,
+    "source",
 )
-MESSAGES = Metric("haulout_notices_messages_total", "How many messages of a cloud became MaintenanceNotices.", _SOURCE)
-QUARANTINED = Metric(
+MESSAGES = counter(
+    "haulout_notices_messages_total", "How many messages of a cloud became MaintenanceNotices.", "source"
+)
+QUARANTINED = counter(
     "haulout_notices_quarantined_total",
     "How many messages of a cloud could not be parsed and were quarantined.",
-    _SOURCE,
+    "source",
 )
-UP = Metric(
-    "haulout_notices_source_up", "1 if a source receives events from its cloud.", _SOURCE, kind=MetricKind.GAUGE
-)
-SILENT = Metric(
+UP = gauge("haulout_notices_source_up", "1 if a source receives events from its cloud.", "source")
+SILENT = gauge(
     "haulout_notices_source_silent_seconds",
     "Time since the cloud last answered.",
-    _SOURCE,
-    kind=MetricKind.GAUGE,
-    unit="seconds",
+    "source",
     details="absent until the first answer",
 )
-LEAD = Metric(
+LEAD = histogram(
     "haulout_notices_lead_seconds",
     "How long before the start of its maintenance a MaintenanceNotice arrived.",
-    _SOURCE,
-    kind=MetricKind.HISTOGRAM,
-    unit="seconds",
+    "source",
     details="bucket 0 counts notices that arrived after the start",
     buckets=_LEAD_BUCKETS,
 )
-EMPTY_AHEAD = Metric(
+EMPTY_AHEAD = histogram(
     "haulout_notices_empty_before_start_seconds",
     "How long before the start of an announced maintenance its node was empty.",
-    _SOURCE,
-    kind=MetricKind.HISTOGRAM,
-    unit="seconds",
+    "source",
     details="observed when the maintenance begins; bucket 0 counts nodes that were not empty",
     buckets=_LEAD_BUCKETS,
 )
@@ -98,8 +90,8 @@ class NoticeMetrics:
         self, notices: Iterable[MaintenanceNotice], *, running: Iterable[EventSource], up: Mapping[str, bool]
     ) -> None:
         """Set the gauges: `running` are the sources that run here, `up` says which sources reach their cloud."""
-        for gauge in (self.notices, self.late, self.up, self.silent):
-            gauge.values.clear()
+        for metric_vec in (self.notices, self.late, self.up, self.silent):
+            metric_vec.values.clear()
         for name, is_up in up.items():
             self.up.set(name, to=is_up)
             self._initialize_source(name)
@@ -137,8 +129,8 @@ class NoticeMetrics:
 
     def _initialize_source(self, source: str) -> None:
         """Create the series of a source with zero, so that the first notice shows as an increase."""
-        for histogram in (self.lead, self.empty_ahead):
-            histogram.initialize(source)
+        for lead in (self.lead, self.empty_ahead):
+            lead.initialize(source)
 
     @staticmethod
     def _source(notice: MaintenanceNotice, known: Mapping[tuple[str, ...], object]) -> str:

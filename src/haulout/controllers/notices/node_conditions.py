@@ -108,7 +108,7 @@ def _condition(
 
 
 @dataclass(frozen=True, slots=True)
-class NodeObservation:
+class NodeConditionObservation:
     """A node and the notices about it at one moment."""
 
     node: Node
@@ -124,7 +124,7 @@ class NodeConditionDecision:
     requeue_at: datetime | None = None
 
 
-class NodeConditionReconciler(Reconciler[str, NodeObservation, NodeConditionDecision]):
+class NodeConditionReconciler(Reconciler[str, NodeConditionObservation, NodeConditionDecision]):
     """Reconciles the conditions of one node at a time, by name."""
 
     def __init__(self, client: Client, nodes: Informer[Node], *, notices_of_node: NoticesOfNode) -> None:
@@ -133,17 +133,17 @@ class NodeConditionReconciler(Reconciler[str, NodeObservation, NodeConditionDeci
         self._notices_of_node = notices_of_node
         self._refused: set[str] = set()  # nodes whose last patch the API server refused
 
-    async def observe(self, key: str) -> NodeObservation | None:
+    async def observe(self, key: str) -> NodeConditionObservation | None:
         node = self._nodes.get(key)
         if node is None:
             return None
         notices = tuple(notice for notice in self._notices_of_node(key) if notice.matches_node(node))
-        return NodeObservation(node, notices, self._client.clock.now())
+        return NodeConditionObservation(node, notices, self._client.clock.now())
 
-    def decide(self, observation: NodeObservation) -> NodeConditionDecision:
+    def decide(self, observation: NodeConditionObservation) -> NodeConditionDecision:
         return NodeConditionDecision(status_patch(observation.node, observation.notices, now=observation.now))
 
-    async def act(self, observation: NodeObservation, decision: NodeConditionDecision) -> bool:
+    async def act(self, observation: NodeConditionObservation, decision: NodeConditionDecision) -> bool:
         name, change = observation.node.name, decision.change
         if change is None:
             self._refused.discard(name)
@@ -158,7 +158,7 @@ class NodeConditionReconciler(Reconciler[str, NodeObservation, NodeConditionDeci
         self._nodes.record_write(patched)
         return True
 
-    async def report(self, observation: NodeObservation, decision: NodeConditionDecision) -> datetime | None:
+    async def report(self, observation: NodeConditionObservation, decision: NodeConditionDecision) -> datetime | None:
         del decision
         return observation.now + _FORBIDDEN_RETRY_AFTER if observation.node.name in self._refused else None
 

@@ -10,13 +10,11 @@ from contextlib import ExitStack
 from datetime import timedelta
 from functools import partial
 
-from haulout.api.clusterapi import DRAIN_RULES
 from haulout.api.objects import Node, Pod
-from haulout.api.resources import NODES
 from haulout.budget.budget_check import WaitingList
 from haulout.controllers.profiles.config.model import Configuration
 from haulout.controllers.profiles.events import ProfileEvents
-from haulout.controllers.profiles.executor import Executor
+from haulout.controllers.profiles.executor import ProfilesExecutor
 from haulout.controllers.profiles.machine import data_annotation
 from haulout.controllers.profiles.observation import Decision
 from haulout.controllers.profiles.plugin import ClusterView, ObservedNode
@@ -31,8 +29,6 @@ from haulout.drain.metrics import InitiatorDrainMetrics
 from haulout.history.interface import History, NoHistory
 from haulout.kube.client import Client
 from haulout.kube.informer import Informer
-from haulout.kube.reflector import ListWatch
-from haulout.kube.transforms import compact_nodes
 from haulout.kube.workqueue import WorkQueue
 from haulout.runtime.controller import Controller
 from haulout.runtime.handover import Handover
@@ -49,8 +45,8 @@ _FLUSH_TIMEOUT = timedelta(seconds=5)  # for notifications in flight before lead
 class ProfilesController:
     """Reconciles all nodes by the current configuration, which `use` can replace at any time.
 
-    Call `run` at most once. `namespace` is that of the operator, which holds the slot ledger. If `nodes` is given, its
-    owner runs that informer; otherwise the controller creates and runs its own.
+    Call `run` at most once; the caller runs the informer of nodes. `namespace` is that of the operator, which holds the
+    slot ledger.
     """
 
     def __init__(  # noqa: PLR0913 - its collaborators
@@ -60,7 +56,7 @@ class ProfilesController:
         events: ProfileEvents,
         namespace: str,
         informers: Callable[["ProfilesController"], Informers],
-        nodes: Informer[Node] | None = None,
+        nodes: Informer[Node],
         history: History | None = None,
         waiting_list: WaitingList | None = None,
         drain_metrics: InitiatorDrainMetrics | None = None,
@@ -69,13 +65,11 @@ class ProfilesController:
         self.events = events
         self.metrics = events.metrics
         self.history = history or NoHistory()
-        self._has_own_cache = nodes is None
-        row = compact_nodes(shared_annotations=(DRAIN_RULES,))
-        self._cache = Informer(client, ListWatch(NODES), transform=row) if nodes is None else nodes
+        self._cache = nodes
         self._nodes = NodeIndex(data_annotation.statuses_of, on_change=self._on_node_change, clock=client.clock)
         self._waiting_list = waiting_list or WaitingList()
         handover = handover or Handover()
-        self._executor = Executor(
+        self._executor = ProfilesExecutor(
             client,
             self._nodes,
             namespace=namespace,
@@ -110,8 +104,7 @@ class ProfilesController:
 
     async def run(self) -> None:
         """Run until cancelled. Raise `LeadershipHandover` when another process must take over."""
-        own = (self._cache.run,) if self._has_own_cache else ()
-        background = (*own, self._executor.run, self._rescheduled_pods.run, self._informers.run)
+        background = (self._executor.run, self._rescheduled_pods.run, self._informers.run)
         await self._controller.run(background=background, start=self._start, stop=self._stop)
 
     async def _start(self, subscriptions: ExitStack) -> None:

@@ -24,7 +24,7 @@ from typing import TypeVar
 from haulout.api import workloads
 from haulout.api.hold import active_hold
 from haulout.api.objects import Node
-from haulout.controllers.profiles.config.model import Member, NotificationMember, Profile, StateConfig, Transition
+from haulout.controllers.profiles.config.model import Member, NotificationMember, Profile, StateConfig, StateTransition
 from haulout.controllers.profiles.machine.attachment import AttachedProfiles, attached_profiles, covers_all_nodes
 from haulout.controllers.profiles.machine.loop_backoff import is_towards_maintenance
 from haulout.controllers.profiles.machine.node_draft import NodeDraft, problem_with_action
@@ -347,7 +347,7 @@ class _Evaluation:
 
     def _choose_transition(
         self, config: StateConfig, profile: Profile, state: State, status: ProfileStatus
-    ) -> tuple[Transition | None, tuple[TransitionReport, ...]]:
+    ) -> tuple[StateTransition | None, tuple[TransitionReport, ...]]:
         context = self._context(profile, state, status)
         reports = tuple(
             self._evaluate_transition(number, transition, context)
@@ -368,8 +368,8 @@ class _Evaluation:
         return next(passed, None), reports
 
     def _superseding_transition(
-        self, ongoing: Transition, profile: Profile, state: State, reports: tuple[TransitionReport, ...]
-    ) -> Transition | None:
+        self, ongoing: StateTransition, profile: Profile, state: State, reports: tuple[TransitionReport, ...]
+    ) -> StateTransition | None:
         """Return a transition that takes precedence over the ongoing one: listed before it, and passing. None if none.
 
         This applies only to notice profiles, since notices can be withdrawn. A node whose maintenance is cancelled need
@@ -388,7 +388,9 @@ class _Evaluation:
         if state is not State.IN_MAINTENANCE:
             self.in_maintenance.discard(profile.name)
 
-    def _evaluate_transition(self, number: int, transition: Transition, context: PluginContext) -> TransitionReport:
+    def _evaluate_transition(
+        self, number: int, transition: StateTransition, context: PluginContext
+    ) -> TransitionReport:
         check_reports: dict[str, CheckReport] = {}
         for member in transition.check.members:
             if member.name in check_reports:
@@ -425,7 +427,7 @@ class _Evaluation:
         except _PluginError as error:
             return check_error(str(error))
 
-    def _veto(self, number: int, transition: Transition, context: PluginContext) -> tuple[str, bool]:
+    def _veto(self, number: int, transition: StateTransition, context: PluginContext) -> tuple[str, bool]:
         """Return why a transition is blocked although its checks pass, and whether the budget blocks it."""
         if deferral := self.observation.deferred.get((context.profile, number)):
             self._requeue_later(deferral.retry_at)
@@ -448,7 +450,7 @@ class _Evaluation:
             self.requeue_times.append(hold.until)
         return "" if hold is None else str(hold)
 
-    def _throttle_reason(self, transition: Transition, context: PluginContext) -> str:
+    def _throttle_reason(self, transition: StateTransition, context: PluginContext) -> str:
         """Return why a profile that loops must wait; empty if it need not. Never throttle a pending transition."""
         deferral = self.observation.throttled.get((context.profile, context.state))
         if (
@@ -473,7 +475,7 @@ class _Evaluation:
             self.requeue_times.append(exhausted.requeue_at)
         return str(exhausted)
 
-    def _run_transition(self, transition: Transition, profile: Profile, state: State) -> State:
+    def _run_transition(self, transition: StateTransition, profile: Profile, state: State) -> State:
         """Run the trigger chain of a transition as far as possible. Raise `_MustWait` if it must wait."""
         if profile.name not in self.pending:
             self._collect_claims(transition, profile, state)
@@ -493,7 +495,7 @@ class _Evaluation:
         self._mark_in_maintenance(transition.next, profile)
         return transition.next
 
-    def _collect_claims(self, transition: Transition, profile: Profile, state: State) -> None:
+    def _collect_claims(self, transition: StateTransition, profile: Profile, state: State) -> None:
         context = self._context(profile, state)
         claims: list[Claim] = []
         for member in transition.check.members:
@@ -646,7 +648,7 @@ def _is_cordoned_by(node: Node, profiles: Iterable[str]) -> bool:
     return mark is not None and any(f"profile/{name}" in mark.owners for name in profiles)
 
 
-def _ongoing_transition(pending: PendingTransition, transitions: tuple[Transition, ...]) -> Transition | None:
+def _ongoing_transition(pending: PendingTransition, transitions: tuple[StateTransition, ...]) -> StateTransition | None:
     """Return the ongoing transition. If its checks were edited meanwhile, return the first one to the same state."""
     candidates = [transition for transition in transitions if transition.next is pending.next]
     return next(
@@ -655,6 +657,6 @@ def _ongoing_transition(pending: PendingTransition, transitions: tuple[Transitio
     )
 
 
-def _is_required(claim: Claim, transition: Transition) -> bool:
+def _is_required(claim: Claim, transition: StateTransition) -> bool:
     """Return whether a transition takes a claim: only a transition into maintenance takes a slot."""
     return transition.next is State.IN_MAINTENANCE or not isinstance(claim, SlotClaim)

@@ -107,7 +107,7 @@ _KEY_SEPARATOR = "|"  # between node and profile; neither name contains it
 WriteData = Callable[[Decision, str], str]
 
 
-class Executor:
+class ProfilesExecutor:
     """Executes decisions. `write_data` returns the data annotation for a decision and the previous annotation.
 
     `requeue` is called with nodes whose drain has made progress, `on_pod_removal` with pods that are evicted or

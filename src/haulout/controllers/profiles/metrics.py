@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from haulout.api.objects import Base, Object
-from haulout.core.metrics import OVERFLOW_LABEL, Metric, MetricKind, MetricVec
+from haulout.core.metrics import OVERFLOW_LABEL, MetricVec, counter, gauge
 from haulout.kube.workqueue import CompletedRun
 
 CONTROLLER = "node"  # the name of the Go controller's queue
@@ -38,71 +38,63 @@ class Owner(Object, frozen=True):
 Owners = Callable[[str, str, str], Owner | None]
 
 
-_OWNER_AND_PROFILE = ("owner", "profile")
 _LEADER_ONLY = "only the replica that runs the profiles exports it"
 
-RESCHEDULED = Metric(
+RESCHEDULED = counter(
     "maintenance_controller_pod_shuffle_count",
     "How many pods of an owner were on nodes that went into maintenance.",
-    _OWNER_AND_PROFILE,
+    "owner",
+    "profile",
     max_series=_MAX_SERIES,
 )
-RESCHEDULED_PER_REPLICA = Metric(
+RESCHEDULED_PER_REPLICA = counter(
     "maintenance_controller_pod_shuffles_per_replica",
     "How many pods of an owner were on nodes that went into maintenance, divided by the pods that it has.",
-    _OWNER_AND_PROFILE,
+    "owner",
+    "profile",
     max_series=_MAX_SERIES,
 )
-FAILURES = Metric(
+FAILURES = counter(
     "maintenance_controller_transition_failure_count",
     "How often a transition of a profile from one state to the next failed.",
-    ("profile",),
+    "profile",
 )
-RECONCILES = Metric(
+RECONCILES = counter(
     "controller_runtime_reconcile_total",
     "How many reconciles of nodes ran.",
-    ("controller", "result"),
+    "controller",
+    "result",
     details="`controller` is `node`; `result` is `success` or `error`",
 )
-RECONCILE_ERRORS = Metric(
+RECONCILE_ERRORS = counter(
     "controller_runtime_reconcile_errors_total",
     "How many reconciles of nodes failed.",
-    ("controller",),
+    "controller",
     details="the node could not be written",
 )
-DEPTH = Metric(
+DEPTH = gauge(
     "workqueue_depth",
     "How many nodes are queued or being reconciled.",
-    ("controller", "name"),
-    kind=MetricKind.GAUGE,
+    "controller",
+    "name",
     details="both labels are `node`",
 )
-NODES = Metric(
-    "haulout_profiles_nodes",
-    "How many nodes have a profile in a state.",
-    ("profile", "state"),
-    kind=MetricKind.GAUGE,
-    details=_LEADER_ONLY,
+NODES = gauge(
+    "haulout_profiles_nodes", "How many nodes have a profile in a state.", "profile", "state", details=_LEADER_ONLY
 )
-SKIPPED = Metric(
+SKIPPED = gauge(
     "haulout_profiles_nodes_skipped",
     "How many nodes are not managed: their data cannot be read, or the API server refuses to change them.",
-    kind=MetricKind.GAUGE,
     details="`/api/v1/info` says why",
 )
-CONFIGURATION_VALID = Metric(
+CONFIGURATION_VALID = gauge(
     "haulout_profiles_configuration_valid",
     "1 if the configuration file is valid, 0 if an earlier version stays in use.",
-    kind=MetricKind.GAUGE,
 )
-QUEUE_SECONDS = Metric(
-    "haulout_profiles_queue_seconds_total",
-    "Total time that nodes waited in the work queue until they were reconciled.",
-    unit="seconds",
+QUEUE_SECONDS = counter(
+    "haulout_profiles_queue_seconds_total", "Total time that nodes waited in the work queue until they were reconciled."
 )
-RECONCILE_SECONDS = Metric(
-    "haulout_profiles_reconcile_seconds_total", "Total time spent in reconciles of nodes.", unit="seconds"
-)
+RECONCILE_SECONDS = counter("haulout_profiles_reconcile_seconds_total", "Total time spent in reconciles of nodes.")
 METRICS = (
     *(RESCHEDULED, RESCHEDULED_PER_REPLICA, FAILURES, RECONCILES, RECONCILE_ERRORS, DEPTH),
     *(NODES, SKIPPED, CONFIGURATION_VALID, QUEUE_SECONDS, RECONCILE_SECONDS),

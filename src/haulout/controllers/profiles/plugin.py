@@ -458,14 +458,8 @@ class ExternalClient(Protocol):
         body: bytes = b"",
         headers: Mapping[str, str] | None = None,
         timeout: timedelta = timedelta(seconds=10),
-    ) -> tuple[int, bytes]:
-        """Send an HTTP request; return the status and the body. Raise `ExternalError` if it fails."""
-        ...
-
-    async def exchange(
-        self, method: str, url: str, *, body: bytes = b"", headers: Mapping[str, str] | None = None
     ) -> "HttpResponse":
-        """Send an HTTP request; return the full response, including its headers."""
+        """Send an HTTP request; return the response, whatever its status. Raise `ExternalError` if there is none."""
         ...
 
     async def read_secret(self, namespace: str, name: str) -> Mapping[str, bytes]:

@@ -22,7 +22,7 @@ from haulout.api.resources import NODES
 from haulout.controllers.profiles.config.model import Configuration
 from haulout.controllers.profiles.decision import decide
 from haulout.controllers.profiles.events import ProfileEvents
-from haulout.controllers.profiles.executor import Executor
+from haulout.controllers.profiles.executor import ProfilesExecutor
 from haulout.controllers.profiles.history_recorder import HistoryRecorder
 from haulout.controllers.profiles.machine import data_annotation, transitions
 from haulout.controllers.profiles.machine.loop_backoff import LoopBackoff
@@ -43,7 +43,7 @@ from haulout.controllers.profiles.plugin import (
     State,
 )
 from haulout.controllers.profiles.rescheduled_pods import RescheduledPodCounter
-from haulout.controllers.profiles.status import NO_LABELS, NodeStatus, NodeStatuses
+from haulout.controllers.profiles.status import NO_LABELS, NodeProfilesStatus, NodeStatuses
 from haulout.controllers.profiles.view.node_index import NodeIndex
 from haulout.controllers.profiles.view.topics import TopicSubscriptions
 from haulout.errors import BadRequest, Forbidden, HauloutError, Invalid, NotFound, ObservationStale
@@ -98,7 +98,7 @@ class ProfilesReconciler(Reconciler[str, NodeObservation, Decision]):
         *,
         nodes: NodeIndex,
         informers: Informers,
-        executor: Executor,
+        executor: ProfilesExecutor,
         rescheduled_pods: RescheduledPodCounter,
         events: ProfileEvents,
         history: History,
@@ -263,7 +263,9 @@ class ProfilesReconciler(Reconciler[str, NodeObservation, Decision]):
         shown_labels = () if self.configuration is None else self.configuration.label_filter
         labels = {key: value for key, value in node.metadata.labels.items() if key in shown_labels} or NO_LABELS
         interval, now = self._informers.query_interval(node.name), self._clock.now()
-        self.statuses.store(NodeStatus(node.name, labels, reports, now, next_reconcile, topics, interval, problem))
+        self.statuses.store(
+            NodeProfilesStatus(node.name, labels, reports, now, next_reconcile, topics, interval, problem)
+        )
 
     def preview(self, observed: ObservedNode, configuration: Configuration, cluster: ClusterView) -> Decision:
         """Return the decision for a node under a configuration, without executing it."""

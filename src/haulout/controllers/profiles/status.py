@@ -19,7 +19,7 @@ NO_LABELS: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
-class NodeStatus:
+class NodeProfilesStatus:
     """The last decision about a node, without the node itself, which other components keep in memory anyway."""
 
     name: str
@@ -36,10 +36,10 @@ class NodeStatuses:
     """The last decisions, by node. Subscribers are called at once, and must not block."""
 
     def __init__(self) -> None:
-        self._nodes: dict[str, NodeStatus] = {}
+        self._nodes: dict[str, NodeProfilesStatus] = {}
         self._subscribers: list[Callable[[str], object]] = []
 
-    def store(self, status: NodeStatus) -> None:
+    def store(self, status: NodeProfilesStatus) -> None:
         self._nodes[status.name] = status
         self._notify(status.name)
 
@@ -56,19 +56,19 @@ class NodeStatuses:
         for callback in self._subscribers:
             callback(node)
 
-    def get(self, node: str) -> NodeStatus | None:
+    def get(self, node: str) -> NodeProfilesStatus | None:
         return self._nodes.get(node)
 
-    def all(self) -> Iterable[NodeStatus]:
+    def all(self) -> Iterable[NodeProfilesStatus]:
         return self._nodes.values()
 
 
-def as_json(statuses: Iterable[NodeStatus], *, label_filter: tuple[str, ...]) -> list[RawObject]:
+def as_json(statuses: Iterable[NodeProfilesStatus], *, label_filter: tuple[str, ...]) -> list[RawObject]:
     """Return the response of `/api/v1/info`, in the shape that the SAP maintenance-controller has."""
     return [_node(status, label_filter) for status in statuses]
 
 
-def _node(status: NodeStatus, label_filter: tuple[str, ...]) -> RawObject:
+def _node(status: NodeProfilesStatus, label_filter: tuple[str, ...]) -> RawObject:
     labels = status.labels
     return {
         "node": status.name,

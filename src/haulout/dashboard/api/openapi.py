@@ -3,7 +3,7 @@
 import inspect
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from functools import cache
 from typing import Any
 
@@ -44,18 +44,19 @@ def _types_source() -> list[str]:
 _REF = "#/components/schemas/{name}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Parameter:
     """A parameter of a request."""
 
     name: str
     text: str
+    _: KW_ONLY
     location: str = "query"
     is_list: bool = False
     schema: Mapping[str, Any] | None = None  # None: a string
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Endpoint:
     """A method and path, and its response."""
 
@@ -63,6 +64,7 @@ class Endpoint:
     path: str
     text: str
     answer: type[ApiType] | None = None  # None: an event stream, or this document
+    _: KW_ONLY
     body: type[ApiType] | None = None
     parameters: tuple[Parameter, ...] = ()
     statuses: tuple[int, ...] = ()  # error statuses besides 503
@@ -70,140 +72,110 @@ class Endpoint:
 
 _STATES = {"type": "string", "enum": [*types.NodeState]}
 _NODE_FILTER_PARAMETERS = (
-    Parameter(name="state", text="only nodes in one of these states", is_list=True, schema=_STATES),
-    Parameter(name="zone", text="only nodes in one of these zones", is_list=True),
-    Parameter(name="pool", text="only nodes of one of these pools", is_list=True),
-    Parameter(name="profile", text="only nodes with one of these profiles", is_list=True),
-    Parameter(name="q", text="only nodes whose tile contains all of these words"),
+    Parameter("state", "only nodes in one of these states", is_list=True, schema=_STATES),
+    Parameter("zone", "only nodes in one of these zones", is_list=True),
+    Parameter("pool", "only nodes of one of these pools", is_list=True),
+    Parameter("profile", "only nodes with one of these profiles", is_list=True),
+    Parameter("q", "only nodes whose tile contains all of these words"),
 )
 _INSTANT = {"type": "string", "format": "date-time"}
 _COUNT = {"type": "integer", "minimum": 1, "maximum": 5000}
 _HISTORY_PARAMETERS = (
-    Parameter(name="from", text="entries at or after this time", schema=_INSTANT),
-    Parameter(name="to", text="entries before this time", schema=_INSTANT),
-    Parameter(name="node", text="only these nodes", is_list=True),
-    Parameter(
-        name="object", text="only entries about one of these, such as profile or NodeMaintenance/patch", is_list=True
-    ),
-    Parameter(name="q", text="only entries that contain all of these words"),
+    Parameter("from", "entries at or after this time", schema=_INSTANT),
+    Parameter("to", "entries before this time", schema=_INSTANT),
+    Parameter("node", "only these nodes", is_list=True),
+    Parameter("object", "only entries about one of these, such as profile or NodeMaintenance/patch", is_list=True),
+    Parameter("q", "only entries that contain all of these words"),
 )
-_NAME = Parameter(name="name", text="of the node", location="path")
+_NAME = Parameter("name", "of the node", location="path")
 
 ENDPOINTS = (
-    Endpoint(method="get", path="/summary", text="Counts, budgets, banners and the leader", answer=types.Summary),
+    Endpoint("get", "/summary", "Counts, budgets, banners and the leader", types.Summary),
     Endpoint(
-        method="get",
-        path="/nodes",
-        text="A tile for each node",
-        answer=types.NodeList,
-        parameters=_NODE_FILTER_PARAMETERS,
-        statuses=(400,),
+        "get", "/nodes", "A tile for each node", types.NodeList, parameters=_NODE_FILTER_PARAMETERS, statuses=(400,)
     ),
+    Endpoint("get", "/nodes/{name}", "Details of one node", types.NodeDetail, parameters=(_NAME,), statuses=(404,)),
     Endpoint(
-        method="get",
-        path="/nodes/{name}",
-        text="Details of one node",
-        answer=types.NodeDetail,
-        parameters=(_NAME,),
-        statuses=(404,),
-    ),
-    Endpoint(
-        method="get",
-        path="/timeline",
-        text="Past, current and planned maintenance per node",
-        answer=types.Timeline,
+        "get",
+        "/timeline",
+        "Past, current and planned maintenance per node",
+        types.Timeline,
         parameters=(
-            Parameter(name="from", text="start of the range", schema=_INSTANT),
-            Parameter(name="to", text="end of the range", schema=_INSTANT),
-            Parameter(name="limit", text="maximum number of rows", schema=_COUNT),
+            Parameter("from", "start of the range", schema=_INSTANT),
+            Parameter("to", "end of the range", schema=_INSTANT),
+            Parameter("limit", "maximum number of rows", schema=_COUNT),
             *_NODE_FILTER_PARAMETERS,
         ),
         statuses=(400,),
     ),
     Endpoint(
-        method="get",
-        path="/history",
-        text="History of all nodes, including deleted ones, newest first",
-        answer=types.HistoryList,
+        "get",
+        "/history",
+        "History of all nodes, including deleted ones, newest first",
+        types.HistoryList,
         parameters=(
             *_HISTORY_PARAMETERS,
-            Parameter(name="limit", text="maximum number of entries; by default 500", schema=_COUNT),
+            Parameter("limit", "maximum number of entries; by default 500", schema=_COUNT),
         ),
         statuses=(400,),
     ),
     Endpoint(
-        method="get",
-        path="/history.csv",
-        text="The whole history as CSV, node by node; `haulout history --all -o csv` has the same columns",
+        "get",
+        "/history.csv",
+        "The whole history as CSV, node by node; `haulout history --all -o csv` has the same columns",
         parameters=_HISTORY_PARAMETERS,
         statuses=(400,),
     ),
-    Endpoint(method="get", path="/notices", text="All notices of maintenance", answer=types.NoticeList),
+    Endpoint("get", "/notices", "All notices of maintenance", types.NoticeList),
+    Endpoint("get", "/clusters", "On a hub: a tile for each workload cluster", types.ClusterList, statuses=(404,)),
     Endpoint(
-        method="get",
-        path="/clusters",
-        text="On a hub: a tile for each workload cluster",
-        answer=types.ClusterList,
-        statuses=(404,),
+        "get",
+        "/configuration",
+        "The configuration in force, and the errors of a newer file that is not",
+        types.Configuration,
     ),
     Endpoint(
-        method="get",
-        path="/configuration",
-        text="The configuration in force, and the errors of a newer file that is not",
-        answer=types.Configuration,
-    ),
-    Endpoint(
-        method="post",
-        path="/configuration/check",
-        text="Preview what another file would change; changes nothing",
-        answer=types.ConfigurationPreview,
+        "post",
+        "/configuration/check",
+        "Preview what another file would change; changes nothing",
+        types.ConfigurationPreview,
         body=types.ConfigurationEdit,
         statuses=(400, 408, 413, 415),
     ),
-    Endpoint(method="get", path="/health", text="Health of the leader", answer=types.Health),
-    Endpoint(method="get", path="/session", text="The caller and the actions they may take", answer=types.Session),
+    Endpoint("get", "/health", "Health of the leader", types.Health),
+    Endpoint("get", "/session", "The caller and the actions they may take", types.Session),
     Endpoint(
-        method="post",
-        path="/session",
-        text="Log in: the browser keeps the token as a cookie",
-        answer=types.Session,
+        "post",
+        "/session",
+        "Log in: the browser keeps the token as a cookie",
+        types.Session,
         body=types.Login,
         statuses=(400, 401, 403, 408, 413, 415, 429),
     ),
+    Endpoint("delete", "/session", "Log out", types.Session, statuses=(403,)),
     Endpoint(
-        method="delete",
-        path="/session",
-        text="Log out",
-        answer=types.Session,
-        statuses=(403,),
-    ),
-    Endpoint(
-        method="post",
-        path="/actions",
-        text="Execute an action as the caller",
-        answer=types.ActionResponse,
+        "post",
+        "/actions",
+        "Execute an action as the caller",
+        types.ActionResponse,
         body=types.Action,
         parameters=(
-            Parameter(
-                name="X-Haulout-Csrf",
-                text="the csrf value of Session; not needed with a bearer token",
-                location="header",
-            ),
+            Parameter("X-Haulout-Csrf", "the csrf value of Session; not needed with a bearer token", location="header"),
         ),
         statuses=(400, 401, 403, 404, 408, 409, 413, 415, 429, 502),
     ),
     Endpoint(
-        method="get",
-        path="/events",
-        text="Server-sent events: hello, summary, nodes, notices, node, clusters, reset",
+        "get",
+        "/events",
+        "Server-sent events: hello, summary, nodes, notices, node, clusters, reset",
         parameters=(
-            Parameter(name="node", text="also send details of this node"),
-            Parameter(name="since", text="resume after this event; Last-Event-ID takes precedence"),
-            Parameter(name="Last-Event-ID", text="resume after this event", location="header"),
+            Parameter("node", "also send details of this node"),
+            Parameter("since", "resume after this event; Last-Event-ID takes precedence"),
+            Parameter("Last-Event-ID", "resume after this event", location="header"),
         ),
         statuses=(400, 404),
     ),
-    Endpoint(method="get", path="/openapi.json", text="This document"),
+    Endpoint("get", "/openapi.json", "This document"),
 )
 
 EVENTS: Mapping[str, type[ApiType]] = {

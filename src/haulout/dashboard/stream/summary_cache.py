@@ -17,7 +17,7 @@ from datetime import datetime, timedelta
 from haulout.api.maintenancenotice import MaintenanceNotice
 from haulout.core.clock import real_seconds, real_time
 from haulout.dashboard.api.backend import HttpError
-from haulout.dashboard.api.nodes.informers import Informers, InformerSubscription, NodeObservation
+from haulout.dashboard.api.nodes.informers import Informers, InformerSubscription, NodeSnapshot
 from haulout.dashboard.api.nodes.summary import failed_node_summary, summarize_node
 from haulout.dashboard.api.notices import notice_to_api as told_notice
 from haulout.dashboard.api.types import (
@@ -225,7 +225,7 @@ class SummaryCache:
                 await self._clock.sleep(timedelta())
         return changed, gone
 
-    def _make_summary(self, observation: NodeObservation) -> tuple[NodeSummary, datetime | None]:
+    def _make_summary(self, observation: NodeSnapshot) -> tuple[NodeSummary, datetime | None]:
         tile, assessment = summarize_node(observation)
         self.computed += 1
         self._failing.discard(tile.name)

@@ -21,13 +21,12 @@ from haulout.kube.limits import OWN_CLUSTER, Limits
 from haulout.kube.transport import Request, Response, Transport
 from haulout.kube.transports import connection_errors, http_common, tls
 from haulout.kube.transports.config import Connection
-from haulout.kube.transports.credentials import Identity, identity_of_token
+from haulout.kube.transports.credentials import Identity
 from haulout.kube.transports.h11_client import Endpoint, H11Response, InvalidHttpResponse, open_request
 from haulout.kube.transports.tls import ClientCertificate
 
 _OK: Final = 200
 _FIRST_NON_SUCCESS: Final = 300
-_UNAUTHORIZED: Final = 401
 
 
 def minimal_transport(connection: Connection, *, clock: Clock, user_agent: str) -> Transport:
@@ -39,40 +38,12 @@ def minimal_transport(connection: Connection, *, clock: Clock, user_agent: str) 
     return H11Transport(connection, clock=clock, user_agent=user_agent)
 
 
-class H11Transport:
+class H11Transport(http_common.AuthenticatingTransport):
     """Sends requests to the cluster of `connection`."""
 
     def __init__(self, connection: Connection, *, clock: Clock, user_agent: str, limits: Limits = OWN_CLUSTER) -> None:
-        self.server = connection.server
-        self._connection = connection
-        self._clock = clock
-        self._user_agent = user_agent
-        self._limits = limits
+        super().__init__(connection, clock=clock, user_agent=user_agent, limits=limits)
         self._endpoint: tuple[ClientCertificate | None, Endpoint] | None = None
-
-    async def send(self, request: Request) -> Response:
-        if request.token is not None:
-            return await self._send_as(identity_of_token(request.token), request)
-        identity = await self._connection.credentials.current()
-        response = await self._send_as(identity, request)
-        if response.status == _UNAUTHORIZED and (renewed := await self._refreshed(identity)):
-            return await self._send_as(renewed, request)
-        return response
-
-    @asynccontextmanager
-    async def stream(self, request: Request) -> AsyncGenerator["H11Stream"]:
-        if request.token is not None:
-            async with self._stream_as(identity_of_token(request.token), request) as stream:
-                yield stream
-            return
-        identity = await self._connection.credentials.current()
-        async with self._stream_as(identity, request) as stream:
-            renewed = await self._refreshed(identity) if stream.status == _UNAUTHORIZED else None
-            if renewed is None:
-                yield stream
-                return
-        async with self._stream_as(renewed, request) as stream:
-            yield stream
 
     async def close(self) -> None:
         """Do nothing: each request closes its own connection."""
@@ -130,12 +101,6 @@ class H11Transport:
             )
             self._endpoint = certificate, endpoint
         return self._endpoint[1]
-
-    async def _refreshed(self, rejected: Identity) -> Identity | None:
-        """Return the new identity after a rejection; None if it is the same."""
-        await self._connection.credentials.refresh(rejected)
-        current = await self._connection.credentials.current()
-        return current if current != rejected else None
 
 
 class H11Stream:

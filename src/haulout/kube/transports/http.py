@@ -30,19 +30,18 @@ from haulout import __version__
 from haulout.core.clock import Clock
 from haulout.core.limited_reader import BodyTooLarge, QuotaReader, read_body, read_body_within_quota, read_prefix
 from haulout.core.memory import MemoryQuota
-from haulout.errors import CredentialsError, LimitExceeded, Unreachable
+from haulout.errors import LimitExceeded, Unreachable
 from haulout.kube.limits import OWN_CLUSTER, Limits
 from haulout.kube.transport import Request, Response
 from haulout.kube.transports import aiohttp_errors, connection_errors, http_common, tls
 from haulout.kube.transports.config import Connection
-from haulout.kube.transports.credentials import Identity, identity_of_token
+from haulout.kube.transports.credentials import Identity
 from haulout.kube.transports.tls import ClientCertificate
 
 log = logging.getLogger(__name__)
 
 _OK: Final = 200
 _FIRST_NON_SUCCESS: Final = 300
-_UNAUTHORIZED: Final = 401
 _SAFE_METHODS: Final = {"GET", "HEAD"}
 # Less than the 90 s after which an API server closes an idle connection (IdleTimeout in
 # staging/src/k8s.io/apiserver/pkg/server/secure_serving.go), and the 60 s of common load balancers. Whoever closes
@@ -53,7 +52,7 @@ _CLOSE_TIMEOUT: Final = timedelta(milliseconds=500)
 _CLOSE_POLL_INTERVAL: Final = timedelta(milliseconds=5)
 
 
-class HttpTransport:
+class HttpTransport(http_common.AuthenticatingTransport):
     """Sends requests to the cluster of `connection`. `reads` is the quota of responses being read from all clusters."""
 
     def __init__(
@@ -66,48 +65,13 @@ class HttpTransport:
         limits: Limits = OWN_CLUSTER,
         reads: MemoryQuota | None = None,
     ) -> None:
-        self.server = connection.server
-        self._connection = connection
-        self._clock = clock
-        self._user_agent = user_agent
-        self._limits = limits
+        super().__init__(connection, clock=clock, user_agent=user_agent, limits=limits)
         self._reads = reads
         self._connection_semaphore = asyncio.Semaphore(connections)
         self._base_url = str(URL(connection.server)).rstrip("/")
         # the last one is in use, earlier ones are closed when their streams end
         self._pools: list[_ConnectionPool] = []
         self._closed = False
-
-    async def send(self, request: Request) -> Response:
-        if request.token is not None:
-            return await self._send_as(identity_of_token(request.token), request)
-        identity = await self._connection.credentials.current()
-        response = await self._send_as(identity, request)
-        if response.status == _UNAUTHORIZED and (renewed := await self._refreshed(identity)):
-            identity, response = renewed, await self._send_as(renewed, request)
-        if response.status == _UNAUTHORIZED:
-            # The API server answers 401 to an expired client certificate, without a reason.
-            self._raise_if_certificate_expired(identity)
-        return response
-
-    @asynccontextmanager
-    async def stream(self, request: Request) -> AsyncGenerator["HttpStream"]:
-        if request.token is not None:
-            async with self._stream_as(identity_of_token(request.token), request) as stream:
-                yield stream
-            return
-        identity = await self._connection.credentials.current()
-        async with self._stream_as(identity, request) as stream:
-            renewed = await self._refreshed(identity) if stream.status == _UNAUTHORIZED else None
-            if renewed is None:
-                if stream.status == _UNAUTHORIZED:
-                    self._raise_if_certificate_expired(identity)
-                yield stream
-                return
-        async with self._stream_as(renewed, request) as stream:
-            if stream.status == _UNAUTHORIZED:
-                self._raise_if_certificate_expired(renewed)
-            yield stream
 
     async def close(self) -> None:
         """Close all connections. Current requests fail, and so do later ones."""
@@ -191,21 +155,6 @@ class HttpTransport:
         if identity.authorization is not None:
             headers["Authorization"] = identity.authorization
         return headers
-
-    async def _refreshed(self, rejected: Identity) -> Identity | None:
-        """Return the new identity after a rejection; None if it is the same."""
-        await self._connection.credentials.refresh(rejected)
-        current = await self._connection.credentials.current()
-        return current if current != rejected else None
-
-    def _raise_if_certificate_expired(self, identity: Identity) -> None:
-        """Raise if the client certificate has expired: the server's 401 does not say so."""
-        expires_at = tls.expiry(identity.certificate.cert_pem) if identity.certificate else None
-        if expires_at and expires_at <= self._clock.now() and identity.authorization is None:
-            raise CredentialsError(
-                f"{self.server} refused us: the client certificate of user {self._connection.user!r} in "
-                f"{self._connection.source} expired on {expires_at:%Y-%m-%d %H:%M:%S} UTC; get a new one"
-            )
 
     @asynccontextmanager
     async def _pool_for(self, identity: Identity) -> AsyncGenerator["_ConnectionPool"]:

@@ -3,34 +3,32 @@
 from collections.abc import Iterator, Mapping
 from datetime import timedelta
 
-from haulout.core.metrics import Metric, MetricKind, MetricVec
+from haulout.core.metrics import Metric, MetricVec, counter, gauge
 from haulout.errors import CloudError
 from haulout.providers.event_source import EventSource
 from haulout.providers.http_fetch import Fetch, FetchedResponse
 
-_CLOUD = ("cloud",)
 _NONE = "none"
 
-UP = Metric("haulout_agent_up", "1 if an agent receives the events of its cloud.", _CLOUD, kind=MetricKind.GAUGE)
-SILENT_SECONDS = Metric(
+UP = gauge("haulout_agent_up", "1 if an agent receives the events of its cloud.", "cloud")
+SILENT_SECONDS = gauge(
     "haulout_agent_silent_seconds",
     "How long ago the metadata service of its machine last answered an agent.",
-    _CLOUD,
-    kind=MetricKind.GAUGE,
-    unit="seconds",
+    "cloud",
     details="absent until the first answer",
 )
-REQUESTS = Metric(
+REQUESTS = counter(
     "haulout_agent_requests_total",
     "How many requests an agent sent to the metadata service of its machine.",
-    ("cloud", "code"),
+    "cloud",
+    "code",
     details="`code` is the HTTP status of the answer, `none` if there was no answer",
     max_series=50,
 )
-NOTICES_WRITTEN = Metric(
-    "haulout_agent_notices_written_total", "How many times an agent wrote a MaintenanceNotice.", _CLOUD
+NOTICES_WRITTEN = counter(
+    "haulout_agent_notices_written_total", "How many times an agent wrote a MaintenanceNotice.", "cloud"
 )
-QUARANTINED = Metric("haulout_agent_quarantined_total", "How many answers an agent could not read.", _CLOUD)
+QUARANTINED = counter("haulout_agent_quarantined_total", "How many answers an agent could not read.", "cloud")
 METRICS = (UP, SILENT_SECONDS, REQUESTS, NOTICES_WRITTEN, QUARANTINED)
 
 
@@ -74,6 +72,6 @@ class AgentMetrics:
         }
         numbers |= {} if since_last_answer is None else {SILENT_SECONDS: since_last_answer.total_seconds()}
         for metric, number in numbers.items():
-            gauge = MetricVec(metric)
-            gauge.set(source.name, to=number)
-            yield gauge
+            metric_vec = MetricVec(metric)
+            metric_vec.set(source.name, to=number)
+            yield metric_vec

@@ -1,6 +1,6 @@
 """Region and credentials for AWS, from the sources that the Machine Maintenance Operator uses.
 
-    credentials = ClusterCredentials(client, region="", secret=MMO_SECRET)
+    credentials = ClusterCredentials(client, region="", secret="namespace/name")
     await credentials.current()
 
 On OpenShift the region is read from the cluster, if permitted. A Secret has the keys, and is read again every few
@@ -21,8 +21,6 @@ from haulout.api.resources import SECRETS, Resource
 from haulout.errors import CredentialsError, Forbidden, NotFound
 from haulout.kube.client import Client
 from haulout.kube.rbac import Permission
-
-MMO_SECRET = "machine-maintenance-operator/machine-maintenance-operator-credentials"  # noqa: S105 - only its name
 
 _CACHE_TTL = timedelta(minutes=5)
 _KEY, _SECRET, _TOKEN = "aws_access_key_id", "aws_secret_access_key", "aws_session_token"

@@ -13,7 +13,7 @@ from datetime import timedelta
 from haulout.core.clock import Clock
 from haulout.errors import CloudError
 from haulout.providers.aws.instance_events import parse_instance_id
-from haulout.providers.http_fetch import Fetch, FetchedResponse, retry_after
+from haulout.providers.http_fetch import Fetch, FetchedResponse, checked
 
 ADDRESS = "http://169.254.169.254"
 TOKEN = "/latest/api/token"  # noqa: S105 - a path
@@ -30,7 +30,6 @@ _TTL = timedelta(hours=6)  # the maximum
 _RENEW_BEFORE = timedelta(minutes=1)
 _TIMEOUT = timedelta(seconds=2)
 _OK, _UNAUTHORIZED, _NOT_FOUND = 200, 401, 404
-_MAX_ERROR_CHARACTERS = 200  # of an error response, for the message
 _MAX_TOKEN = 1024
 _NO_ANSWER = "does the agent run with hostNetwork? By default other pods get no answer (hop limit 1)"
 
@@ -59,7 +58,7 @@ class Ec2InstanceMetadata:
             answer = await self._request(path)
         if answer.status == _NOT_FOUND:
             return None
-        return _checked(answer, path).body
+        return checked(answer, doing=_description(path)).body
 
     async def _request(self, path: str) -> FetchedResponse:
         token = await self._current_token()
@@ -75,20 +74,11 @@ class Ec2InstanceMetadata:
             )
         except CloudError as error:
             raise CloudError(f"{error.message} ({_NO_ANSWER})", doing=_description(TOKEN)) from error
-        token = _checked(answer, TOKEN).body.decode("ascii", "replace").strip()
+        token = checked(answer, doing=_description(TOKEN)).body.decode("ascii", "replace").strip()
         if not token.isprintable() or not 0 < len(token) <= _MAX_TOKEN:
             raise CloudError(f"expected a token, found {token!r:.40}", doing=_description(TOKEN), status=_OK)
         self._token, self._token_expires = token, requested_at + (_TTL - _RENEW_BEFORE).total_seconds()
         return token
-
-
-def _checked(answer: FetchedResponse, path: str) -> FetchedResponse:
-    if answer.status != _OK:
-        text = answer.body[:_MAX_ERROR_CHARACTERS].decode("utf-8", "replace")
-        raise CloudError(
-            text or "no error message", doing=_description(path), status=answer.status, retry_after=retry_after(answer)
-        )
-    return answer
 
 
 def _description(path: str) -> str:

@@ -95,16 +95,7 @@ def parse_spot(body: bytes, *, instance: str, at: datetime) -> ImdsEvents:
     kind = MaintenanceKind.TERMINATE if found.action == "terminate" else MaintenanceKind.STOP
     description = "EC2 reclaims the spot instance"
     plan = new_plan(kind, reason=f"spot-{found.action}", description=description, start=start)
-    return _single_event(
-        InstanceEvent(
-            event_type=EventType.SPOT,
-            event_id=found.time,
-            instance=instance,
-            at=at,
-            plan=plan,
-            annotations=_IMDS_ANNOTATIONS,
-        )
-    )
+    return _single_event(EventType.SPOT, found.time, instance=instance, at=at, plan=plan)
 
 
 def parse_rebalance(body: bytes, *, instance: str, at: datetime) -> ImdsEvents:
@@ -120,17 +111,7 @@ def parse_rebalance(body: bytes, *, instance: str, at: datetime) -> ImdsEvents:
         reason="rebalance-recommendation",
         description="the spot instance is likely to be reclaimed soon",
     )
-    event_id = found.notice_time
-    return _single_event(
-        InstanceEvent(
-            event_type=EventType.REBALANCE,
-            event_id=event_id,
-            instance=instance,
-            at=at,
-            plan=plan,
-            annotations=_IMDS_ANNOTATIONS,
-        )
-    )
+    return _single_event(EventType.REBALANCE, found.notice_time, instance=instance, at=at, plan=plan)
 
 
 def parse_target_state(body: bytes, *, instance: str, at: datetime) -> ImdsEvents:
@@ -139,16 +120,7 @@ def parse_target_state(body: bytes, *, instance: str, at: datetime) -> ImdsEvent
     if state not in _TERMINATED_STATES:
         return ImdsEvents()
     plan = new_plan(MaintenanceKind.TERMINATE, reason="autoscaling", description="Auto Scaling terminates the instance")
-    return _single_event(
-        InstanceEvent(
-            event_type=EventType.TARGET_LIFECYCLE_STATE,
-            event_id=state,
-            instance=instance,
-            at=at,
-            plan=plan,
-            annotations=_IMDS_ANNOTATIONS,
-        )
-    )
+    return _single_event(EventType.TARGET_LIFECYCLE_STATE, state, instance=instance, at=at, plan=plan)
 
 
 def parse_events(body: bytes, *, instance: str, at: datetime) -> ImdsEvents:
@@ -357,7 +329,17 @@ class _Rebalance(msgspec.Struct, frozen=True, rename="camel"):
     notice_time: str = ""
 
 
-def _single_event(event: InstanceEvent) -> ImdsEvents:
+def _single_event(
+    event_type: EventType, event_id: str, *, instance: str, at: datetime, plan: MaintenancePlan
+) -> ImdsEvents:
+    event = InstanceEvent(
+        event_type=event_type,
+        event_id=event_id,
+        instance=instance,
+        at=at,
+        plan=plan,
+        annotations=_IMDS_ANNOTATIONS,
+    )
     return ImdsEvents(events=(event,))
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from haulout.errors import CloudError
-from haulout.providers.http_fetch import DECODE_ERRORS, Fetch, FetchedResponse, retry_after
+from haulout.providers.http_fetch import DECODE_ERRORS, Fetch, FetchedResponse, checked
 
 ADDRESS = "http://169.254.169.254"
 EVENTS = "/metadata/scheduledevents?api-version=2020-07-01"  # the first version that has the duration of an event
@@ -19,8 +19,6 @@ INSTANCE = "/metadata/instance?api-version=2021-02-01"
 _HEADERS = {"Metadata": "true"}
 _TIMEOUT = timedelta(seconds=10)
 FIRST_TIMEOUT = timedelta(minutes=2, seconds=30)
-_OK = 200
-_MAX_ERROR_CHARACTERS = 200  # of an error response, for the message
 
 
 class AzureInstanceMetadata:
@@ -64,9 +62,4 @@ class AzureInstanceMetadata:
             answer = await self._fetch(method, target, headers=headers, body=body, within=within)
         except CloudError as error:
             raise CloudError(error.message, doing=doing) from error
-        if answer.status != _OK:
-            text = answer.body[:_MAX_ERROR_CHARACTERS].decode("utf-8", "replace")
-            raise CloudError(
-                text or "no error message", doing=doing, status=answer.status, retry_after=retry_after(answer)
-            )
-        return answer
+        return checked(answer, doing=doing)

@@ -75,7 +75,6 @@ class ScheduledEvent(msgspec.Struct, frozen=True, rename="pascal"):
 class ScheduledEvents:
     """All events, and what could not be parsed."""
 
-    incarnation: int
     events: tuple[ScheduledEvent, ...]
     unreadable: tuple[tuple[str, str], ...] = ()  # pairs of the raw text, and what was expected
     invalid_times: tuple[tuple[str, str], ...] = ()  # likewise, for events that are included nevertheless
@@ -88,7 +87,6 @@ class ScheduledEvents:
 
 class _Body(msgspec.Struct, rename="pascal"):
     events: list[msgspec.Raw]
-    document_incarnation: int = 0
 
 
 def parse_scheduled_events(body: bytes) -> ScheduledEvents:
@@ -114,7 +112,7 @@ def parse_scheduled_events(body: bytes) -> ScheduledEvents:
             # cancelled.
             event = msgspec.structs.replace(event, not_before="")
         events.append(event)
-    return ScheduledEvents(document.document_incarnation, tuple(events), tuple(unreadable), tuple(invalid_times))
+    return ScheduledEvents(tuple(events), tuple(unreadable), tuple(invalid_times))
 
 
 def _text(raw: msgspec.Raw) -> str:

@@ -39,9 +39,9 @@ from haulout.providers.gcp.correlation import (
 )
 from haulout.providers.gcp.settings import GcpSettings
 from haulout.providers.gcp.upcoming_maintenance import (
-    Machine,
     UnreadableMaintenance,
     UpcomingMaintenance,
+    VirtualMachine,
     parse_machine,
     parse_provider_id,
     parse_upcoming,
@@ -65,7 +65,7 @@ _UNAUTHORIZED = 401
 class Observation:
     """A machine, its planned maintenance, and when it was read."""
 
-    machine: Machine
+    machine: VirtualMachine
     upcoming: UpcomingMaintenance | None
     at: datetime
 
@@ -130,7 +130,6 @@ class GcpComputeEventSource(BaseEventSource):
     def __init__(self, compute: Compute, *, client: Client, nodes: Informer[Node], settings: GcpSettings) -> None:
         super().__init__(SOURCE, client.clock)
         self._compute = compute
-        self._client = client
         self._clock = client.clock
         self._nodes = nodes
         self._settings = settings
@@ -311,7 +310,7 @@ async def start_early(compute: Compute, notice: MaintenanceNotice, *, caller: Cl
 
 def _parse_instance(
     notice: MaintenanceNotice, document: Document, *, project: str
-) -> tuple[Machine, UpcomingMaintenance | None]:
+) -> tuple[VirtualMachine, UpcomingMaintenance | None]:
     status = document.get("resourceStatus")
     try:
         upcoming = parse_upcoming(status.get("upcomingMaintenance") if isinstance(status, Mapping) else None)
@@ -320,7 +319,7 @@ def _parse_instance(
         raise RescheduleRefused(f"{notice.name}: the instance data of Google cannot be read: {error}") from error
 
 
-def _has_started(notice: MaintenanceNotice, machine: Machine, upcoming: UpcomingMaintenance | None) -> bool:
+def _has_started(notice: MaintenanceNotice, machine: VirtualMachine, upcoming: UpcomingMaintenance | None) -> bool:
     if not notice.spec.notice_id.startswith(f"{machine.number}-"):
         raise RescheduleRefused(f"{notice.name}: the machine is gone, and another has its name")
     if upcoming is None or upcoming.stage is NoticeStage.ENDED:

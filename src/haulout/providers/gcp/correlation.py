@@ -24,8 +24,8 @@ from haulout.api.notice_reports import MaintenancePlan, NoticeReport
 from haulout.providers.gcp import SOURCE
 from haulout.providers.gcp.upcoming_maintenance import (
     MIGRATES,
-    Machine,
     UpcomingMaintenance,
+    VirtualMachine,
     plan_of_event,
     plan_of_preemption,
 )
@@ -55,7 +55,7 @@ def is_planned_ahead(notice: MaintenanceNotice) -> bool:
 
 
 def reports_of_upcoming(
-    machine: Machine,
+    machine: VirtualMachine,
     upcoming: UpcomingMaintenance | None,
     notices: Iterable[MaintenanceNotice],
     *,
@@ -89,7 +89,7 @@ def reports_of_upcoming(
 
 
 def reports_of_maintenance_event(
-    machine: Machine, event: str, notices: Collection[MaintenanceNotice], *, at: datetime, node: str = ""
+    machine: VirtualMachine, event: str, notices: Collection[MaintenanceNotice], *, at: datetime, node: str = ""
 ) -> Iterator[NoticeReport]:
     """Yield the reports for the key maintenance-event: something begins at once, or is over."""
     event_notices = [notice for notice in notices if not is_finished(notice) and _is_about(notice, machine, "event")]
@@ -115,7 +115,7 @@ def reports_of_maintenance_event(
 
 
 def reports_of_preemption(
-    machine: Machine, *, is_preempted: bool, notices: Iterable[MaintenanceNotice], at: datetime, node: str = ""
+    machine: VirtualMachine, *, is_preempted: bool, notices: Iterable[MaintenanceNotice], at: datetime, node: str = ""
 ) -> Iterator[NoticeReport]:
     """Yield the reports for the key preempted: the machine is being preempted, or runs again."""
     preemption_notices = [
@@ -129,7 +129,7 @@ def reports_of_preemption(
 
 
 def reports_without_upcoming(
-    machine: Machine, notices: Iterable[MaintenanceNotice], *, event: str, boot_id: str, at: datetime
+    machine: VirtualMachine, notices: Iterable[MaintenanceNotice], *, event: str, boot_id: str, at: datetime
 ) -> Iterator[NoticeReport]:
     """Yield the ends that are certain while the metadata server does not know what is planned.
 
@@ -172,7 +172,7 @@ def end_stage(notice: MaintenanceNotice, at: datetime) -> NoticeStage:
     return NoticeStage.CANCELLED if is_ahead and not may_have_started(notice) else NoticeStage.ENDED
 
 
-def _is_about(notice: MaintenanceNotice, machine: Machine, infix: str) -> bool:
+def _is_about(notice: MaintenanceNotice, machine: VirtualMachine, infix: str) -> bool:
     found = _ID.fullmatch(notice.spec.notice_id)
     return found is not None and found["number"] == machine.number and (found["word"] or "") == infix
 
@@ -190,7 +190,7 @@ def _matching_notice(notices: Iterable[MaintenanceNotice], upcoming: UpcomingMai
 
 
 def _new_notice_id(
-    machine: Machine, upcoming: UpcomingMaintenance, notices: Sequence[MaintenanceNotice], at: datetime
+    machine: VirtualMachine, upcoming: UpcomingMaintenance, notices: Sequence[MaintenanceNotice], at: datetime
 ) -> str:
     """Return the ID of a maintenance without an open notice; empty if a person cancelled it."""
     notice_id = f"{machine.number}-{_compact_instant(upcoming.start or at)}"
@@ -226,7 +226,7 @@ def _end_report(notice: MaintenanceNotice, at: datetime, *, stage: NoticeStage |
 
 
 def _report(
-    machine: Machine,
+    machine: VirtualMachine,
     notice_id: str,
     *,
     at: datetime,

@@ -44,10 +44,10 @@ from haulout.providers.gcp.correlation import (
 from haulout.providers.gcp.upcoming_maintenance import (
     MIGRATES,
     TERMINATES,
-    Machine,
     MaintenanceUnknown,
     UnreadableMaintenance,
     UpcomingMaintenance,
+    VirtualMachine,
     parse_upcoming,
     with_scheduling,
 )
@@ -98,9 +98,9 @@ class MetadataServer:
         answer = await self._request(key, options, within=_POLL + _WAIT_MARGIN if etag else _TIMEOUT)
         return _text(answer, key), answer.headers.get("etag", "")
 
-    async def machine(self) -> Machine:
+    async def machine(self) -> VirtualMachine:
         """Return the machine that this process runs on; raise `CloudError`."""
-        machine = Machine(
+        machine = VirtualMachine(
             project=await self.text("project/project-id"),
             zone=(await self.text("instance/zone")).rpartition("/")[2],
             name=await self.text("instance/name"),
@@ -165,7 +165,7 @@ class GcpMetadataEventSource(AgentEventSource):
 
     # Read the keys
 
-    async def _identify_machine(self) -> Machine:
+    async def _identify_machine(self) -> VirtualMachine:
         retry = Retry(self._clock, self._random, RECONNECT)
         while True:
             try:
@@ -220,7 +220,7 @@ class GcpMetadataEventSource(AgentEventSource):
 
     # Write notices
 
-    async def _reconcile(self, notice_writer: NoticeWriter, machine: Machine) -> None:
+    async def _reconcile(self, notice_writer: NoticeWriter, machine: VirtualMachine) -> None:
         if len(self._values) < len(_KEYS):
             return
         try:
@@ -229,7 +229,7 @@ class GcpMetadataEventSource(AgentEventSource):
             self._listed_at = None
             raise
 
-    async def _write_notices(self, notice_writer: NoticeWriter, machine: Machine) -> None:
+    async def _write_notices(self, notice_writer: NoticeWriter, machine: VirtualMachine) -> None:
         if self._values[_EVENT].startswith((MIGRATES, TERMINATES)):
             await self._refresh_upcoming()
         at = self._clock.now()
@@ -259,7 +259,7 @@ class GcpMetadataEventSource(AgentEventSource):
         except (CloudError, TimeoutError) as error:
             log.debug("gcp: using the planned maintenance of the last answer: %s", error)
 
-    def _upcoming_reports(self, machine: Machine, at: datetime) -> Iterable[NoticeReport]:
+    def _upcoming_reports(self, machine: VirtualMachine, at: datetime) -> Iterable[NoticeReport]:
         value, notices = self._values[_UPCOMING], self._open_notices()
         if value != _UNKNOWN:
             try:
@@ -274,13 +274,13 @@ class GcpMetadataEventSource(AgentEventSource):
                 return reports_of_upcoming(machine, upcoming, known, at=at, node=self._node, annotations=annotations)
         return reports_without_upcoming(machine, notices, event=self._values[_EVENT], boot_id=self._boot_id, at=at)
 
-    def _event_reports(self, machine: Machine, at: datetime) -> Iterable[NoticeReport]:
+    def _event_reports(self, machine: VirtualMachine, at: datetime) -> Iterable[NoticeReport]:
         event = self._values[_EVENT]
         if event == _UNKNOWN or not event:
             return ()
         return reports_of_maintenance_event(machine, event, tuple(self._notices.values()), at=at, node=self._node)
 
-    def _preemption_reports(self, machine: Machine, at: datetime) -> Iterable[NoticeReport]:
+    def _preemption_reports(self, machine: VirtualMachine, at: datetime) -> Iterable[NoticeReport]:
         value = self._values[_PREEMPTED].upper()
         if value not in ("TRUE", "FALSE"):
             return ()

@@ -31,8 +31,8 @@ from haulout.providers.gcp.metadata_event_source import FLAVOR
 from haulout.providers.gcp.settings import CREDENTIALS_VARIABLE
 from haulout.providers.gcp.workload_identity_federation import (
     DOING,
+    AccessToken,
     ExternalAccount,
-    Token,
     exchange_token,
     parse_token,
 )
@@ -53,7 +53,7 @@ _REQUIRED_FIELDS = {
 class TokenIssuer(Protocol):
     """Issues access tokens. `TokenCache` decides when a new one is needed."""
 
-    async def issue(self) -> Token:
+    async def issue(self) -> AccessToken:
         """Return a new token; raise `CloudError`."""
         ...
 
@@ -89,7 +89,7 @@ class MetadataTokenIssuer:
 
     fetch: Fetch
 
-    async def issue(self) -> Token:
+    async def issue(self) -> AccessToken:
         return parse_token(await self.fetch("GET", _METADATA_TOKEN, headers=FLAVOR), "the metadata server")
 
 
@@ -102,7 +102,7 @@ class FileTokenIssuer:
     fetch_for: Callable[[str], Fetch]
     clock: Clock
 
-    async def issue(self) -> Token:
+    async def issue(self) -> AccessToken:
         try:
             key = read_credentials(self.path)
             if isinstance(key, ExternalAccount):

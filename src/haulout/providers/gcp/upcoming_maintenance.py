@@ -48,7 +48,7 @@ class MaintenanceUnknown(UnreadableMaintenance):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Machine:
+class VirtualMachine:
     """An instance. A new instance of the same name has another number."""
 
     project: str
@@ -84,7 +84,7 @@ class UpcomingMaintenance:
     reason: str = ""
     description: str = ""
 
-    def plan(self, machine: Machine) -> MaintenancePlan:
+    def plan(self, machine: VirtualMachine) -> MaintenancePlan:
         """Return the plan for a notice. Google may begin early, but never moves a maintenance to a later time."""
         return MaintenancePlan(
             kind=machine.kind,
@@ -102,16 +102,18 @@ def parse_provider_id(provider_id: str) -> tuple[str, str, str] | None:
     return None if found is None else (found["project"], found["zone"], found["name"])
 
 
-def parse_machine(document: Document, *, project: str) -> Machine:
+def parse_machine(document: Document, *, project: str) -> VirtualMachine:
     """Parse an instance of the Compute API; raise `UnreadableMaintenance`."""
     name, number = _text(document, "name"), str(document.get("id") or "")
     zone = _text(document, "zone").rpartition("/")[2]
     if not name or not zone or not _NUMBER.fullmatch(number):
         raise UnreadableMaintenance(f"expected an instance with id, name and zone, found {dict(document)!r:.120}")
-    return with_scheduling(Machine(project=project, zone=zone, name=name, number=number), document.get("scheduling"))
+    return with_scheduling(
+        VirtualMachine(project=project, zone=zone, name=name, number=number), document.get("scheduling")
+    )
 
 
-def with_scheduling(machine: Machine, options: object) -> Machine:
+def with_scheduling(machine: VirtualMachine, options: object) -> VirtualMachine:
     """Return the machine with its scheduling options, in either spelling."""
     fields = _normalized(options) if isinstance(options, Mapping) else {}
     return replace(
@@ -148,7 +150,7 @@ def parse_upcoming(document: object) -> UpcomingMaintenance | None:
     )
 
 
-def plan_of_event(machine: Machine, event: str, *, at: datetime) -> MaintenancePlan:
+def plan_of_event(machine: VirtualMachine, event: str, *, at: datetime) -> MaintenancePlan:
     """Return the plan for a value of maintenance-event; the time is known only for a live migration."""
     if event.startswith(MIGRATES):
         return MaintenancePlan(

@@ -105,14 +105,14 @@ def parse_external_account(found: Mapping[str, Any]) -> ExternalAccount:
     return account
 
 
-class Token(NamedTuple):
+class AccessToken(NamedTuple):
     """An access token and its remaining lifetime."""
 
     value: str
     expires_in: timedelta
 
 
-async def exchange_token(account: ExternalAccount, *, scope: str, fetch_for: FetchFor, clock: Clock) -> Token:
+async def exchange_token(account: ExternalAccount, *, scope: str, fetch_for: FetchFor, clock: Clock) -> AccessToken:
     """Return a Google access token; raise `CloudError`."""
     subject_token = await _read_subject_token(account.credential_source, fetch_for)
     impersonation_url = account.service_account_impersonation_url
@@ -141,8 +141,8 @@ async def exchange_token(account: ExternalAccount, *, scope: str, fetch_for: Fet
 
 
 async def _impersonate(
-    account: ExternalAccount, token: Token, *, scope: str, fetch_for: FetchFor, clock: Clock
-) -> Token:
+    account: ExternalAccount, token: AccessToken, *, scope: str, fetch_for: FetchFor, clock: Clock
+) -> AccessToken:
     lifetime = account.service_account_impersonation.token_lifetime_seconds
     body = msgspec.json.encode({"scope": [scope], "lifetime": f"{lifetime}s"})
     fetch, target, host = _resolve(account.service_account_impersonation_url, fetch_for)
@@ -157,7 +157,7 @@ async def _impersonate(
     except ValueError:
         # Without a readable expiry the token is used for this request only, and the next one fetches another.
         expires_in = timedelta()
-    return Token(value, expires_in)
+    return AccessToken(value, expires_in)
 
 
 async def _read_subject_token(credential_source: CredentialSource, fetch_for: FetchFor) -> str:
@@ -222,13 +222,13 @@ def _check_url(text: str, name: str, schemes: tuple[str, ...] = ("https",)) -> N
         raise ValueError(f"expected an address with {' or '.join(schemes)} as {name}, found {text[:80]!r}")
 
 
-def parse_token(fetched: FetchedResponse, host: str) -> Token:
+def parse_token(fetched: FetchedResponse, host: str) -> AccessToken:
     """Return the token in a response (RFC 6749); raise `CloudError`."""
     fields = parse_fields(fetched, host)
     value, expires_in = fields.get("access_token"), fields.get("expires_in")
     if not isinstance(value, str) or not value:
         raise token_error(fetched, host)
-    return Token(
+    return AccessToken(
         value,
         timedelta(seconds=min(max(expires_in, 0), _MAX_LIFETIME_SECONDS) if isinstance(expires_in, int | float) else 0),
     )

@@ -28,8 +28,8 @@ def test_kubectl_flags_keep_their_meaning() -> None:
         pod_selector="app=cart",
         skip_wait_for_delete_timeout=7,
     )
-    assert build_policy(flags) == DrainPolicy.like_kubectl(
-        PodFilters(
+    assert build_policy(flags) == DrainPolicy(
+        filters=PodFilters(
             force=True,
             ignore_daemonsets=True,
             delete_emptydir_data=True,

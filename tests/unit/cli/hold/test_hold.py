@@ -183,9 +183,11 @@ async def test_approval_sets_the_annotation_and_lists_remaining_checks(
 ) -> None:
     async with waiting(clock, monkeypatch, needed="yes") as cluster:
         for dry_run in ("client", "server"):
-            await approve_node(ApprovalRequest(node="n1"), WhyOptions(given={}), dry_run=dry_run)
+            await approve_node(ApprovalRequest(node="n1"), WhyOptions(variables={}), dry_run=dry_run)
             assert "example.com/approved-by" not in (await node_of(cluster)).metadata.annotations
-        lines = [it.text for it in await approve_node(ApprovalRequest(node="n1"), WhyOptions(given={}), dry_run="none")]
+        lines = [
+            it.text for it in await approve_node(ApprovalRequest(node="n1"), WhyOptions(variables={}), dry_run="none")
+        ]
         by = (await node_of(cluster)).metadata.annotations["example.com/approved-by"]
         assert by
         assert lines[0] == "node/n1 approved"
@@ -196,8 +198,8 @@ async def test_approval_sets_the_annotation_and_lists_remaining_checks(
 async def test_approval_without_a_pending_check_is_refused(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     async with waiting(clock, monkeypatch) as cluster:
         with pytest.raises(HauloutError) as error:
-            await approve_node(ApprovalRequest(node="n1"), WhyOptions(given={}), dry_run="none")
+            await approve_node(ApprovalRequest(node="n1"), WhyOptions(variables={}), dry_run="none")
         assert str(error.value).startswith("no profile is waiting for an approval; possible with --check: os: needed")
         assert "needed" not in (await node_of(cluster)).metadata.labels
-        await approve_node(ApprovalRequest(node="n1", check="needed"), WhyOptions(given={}), dry_run="none")
+        await approve_node(ApprovalRequest(node="n1", check="needed"), WhyOptions(variables={}), dry_run="none")
         assert (await node_of(cluster)).metadata.labels["needed"] == "true"

@@ -14,7 +14,6 @@ from haulout.api.openshift import Machine, MachineSpec, MachineStatus, NodeRefer
 from haulout.controllers.machines.desired_maintenance import (
     EVENT_CODES,
     EVENT_ID_ANNOTATION,
-    MMO_NOTICE_FILTER,
     NoticeFilter,
     desired_maintenance,
     is_about,
@@ -22,6 +21,7 @@ from haulout.controllers.machines.desired_maintenance import (
 
 NOW = datetime(2026, 5, 11, tzinfo=UTC)
 START = NOW + timedelta(days=14)
+MMO_NOTICE_FILTER = NoticeFilter(kinds=frozenset(), codes=frozenset(EVENT_CODES))
 EVENT = "instance-event-0a1b2c3d4e5f60718"
 MACHINE = Machine(
     metadata=ObjectMeta(name="prod-worker-x9q4r"),

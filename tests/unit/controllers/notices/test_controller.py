@@ -20,7 +20,7 @@ from haulout.api.maintenancenotice import (
 from haulout.api.notice_reports import MaintenancePlan, NoticeReport
 from haulout.api.objects import Node, RawObject
 from haulout.api.resources import EVENTS, NODES
-from haulout.controllers.notices.controller import MaintenanceNoticeController
+from haulout.controllers.notices.controller import MaintenanceNoticeController, notice_informer
 from haulout.controllers.notices.drain_prediction import DrainPrediction
 from haulout.core.clock import Clock
 from haulout.core.timestamps import micro_time
@@ -138,9 +138,11 @@ async def running(client: Client, *, predictor: FixedPredictor | None = None) ->
     """Run a controller."""
     events = EventRecorder(client, instance="test")
     cache: Informer[Node] = Informer(client, ListWatch(NODES), transform=as_is)
-    controller = MaintenanceNoticeController(client, events=events, nodes=cache, predictor=predictor)
+    controller = MaintenanceNoticeController(
+        client, events=events, nodes=cache, notices=notice_informer(client), predictor=predictor
+    )
     async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(run()) for run in (cache.run, events.run, controller.run)]
+        tasks = [group.create_task(run()) for run in (cache.run, controller.notices.run, events.run, controller.run)]
         try:
             yield
         finally:

@@ -17,7 +17,7 @@ from haulout.api.objects import Node, ObjectMeta, StatusCondition
 from haulout.api.reasons import OnTimeReason
 from haulout.api.resources import NODES
 from haulout.controllers.notices.conditions import Observation, Timeliness, emptied_condition
-from haulout.controllers.notices.controller import MaintenanceNoticeController
+from haulout.controllers.notices.controller import MaintenanceNoticeController, notice_informer
 from haulout.controllers.notices.early_start import may_start_early
 from haulout.controllers.notices.remaining_pods import RemainingPods
 from haulout.core.clock import Clock
@@ -114,7 +114,9 @@ async def test_emptied_condition_is_confirmed_by_the_current_node(clock: Clock, 
             await world.cordon()
         nodes: Informer[Node] = Informer(world.client, ListWatch(NODES), transform=as_is)
         events = EventRecorder(world.client, instance="test")
-        controller = MaintenanceNoticeController(world.client, events=events, nodes=nodes)
+        controller = MaintenanceNoticeController(
+            world.client, events=events, nodes=nodes, notices=notice_informer(world.client)
+        )
         now = await world.client.get(NODES, "n1")
         observed = msgspec.structs.replace(a_node(), metadata=msgspec.structs.replace(a_node().metadata, uid=now.uid))
         plan = replace(PLAN, node=observed)

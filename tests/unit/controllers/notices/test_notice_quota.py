@@ -9,7 +9,7 @@ from datetime import timedelta
 from haulout.api.maintenancenotice import MAINTENANCE_NOTICES, MaintenanceNotice, NoticePhase, definition
 from haulout.api.objects import RawObject
 from haulout.api.resources import EVENTS, NODES
-from haulout.controllers.notices.controller import MaintenanceNoticeController
+from haulout.controllers.notices.controller import MaintenanceNoticeController, notice_informer
 from haulout.controllers.notices.notice_quota import EVENT_REASON, MAX_PER_NODE
 from haulout.core.clock import Clock
 from haulout.kube.client import Client
@@ -39,9 +39,9 @@ async def a_cluster(clock: Clock) -> AsyncIterator[Client]:
 async def operating(client: Client) -> AsyncIterator[None]:
     events = EventRecorder(client, instance="test")
     nodes = Informer(client, ListWatch(NODES), transform=as_is)
-    controller = MaintenanceNoticeController(client, events=events, nodes=nodes)
+    controller = MaintenanceNoticeController(client, events=events, nodes=nodes, notices=notice_informer(client))
     async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(node.run()) for node in (events, nodes, controller)]
+        tasks = [group.create_task(node.run()) for node in (events, nodes, controller.notices, controller)]
         yield
         for task in tasks:
             task.cancel()

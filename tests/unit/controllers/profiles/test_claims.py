@@ -8,7 +8,7 @@ import pytest
 from haulout.api.objects import Node
 from haulout.api.resources import NODES
 from haulout.budget.budget_check import WaitingList
-from haulout.controllers.profiles.executor import Executor
+from haulout.controllers.profiles.executor import ProfilesExecutor
 from haulout.controllers.profiles.plugin import STATE_LABEL, Claim, LeaseClaim, SlotClaim, State
 from haulout.controllers.profiles.plugins.checks.max_maintenance import NodeScope
 from haulout.controllers.profiles.view.node_index import NodeIndex
@@ -30,7 +30,7 @@ class Operator:
     def __init__(self, api: ApiServer, clock: Clock, name: str) -> None:
         self.client = Client(api.transport(name), clock=clock, random=Random(name))
         self.nodes = NodeIndex(lambda _: {}, on_change=lambda *_: None)
-        self.executor = Executor(
+        self.executor = ProfilesExecutor(
             self.client,
             self.nodes,
             namespace="haulout",

@@ -8,6 +8,7 @@ from datetime import timedelta
 
 from haulout.api.maintenancenotice import MAINTENANCE_NOTICES, definition
 from haulout.api.resources import NODES
+from haulout.controllers.nodemaintenance.informers import node_cache
 from haulout.controllers.profiles import default_profile
 from haulout.controllers.profiles.controller import NAME, ProfilesController
 from haulout.controllers.profiles.events import ProfileEvents
@@ -66,9 +67,12 @@ async def a_world(clock: Clock) -> AsyncIterator[World]:
 
     events = EventRecorder(client, instance="test", controller="maintenance")
     profile_events = ProfileEvents(Journal(NAME, events, metrics=client.metrics), clock=clock)
-    controller = ProfilesController(client, events=profile_events, namespace="haulout", informers=create_informers)
+    nodes = node_cache(client)
+    controller = ProfilesController(
+        client, events=profile_events, namespace="haulout", informers=create_informers, nodes=nodes
+    )
     async with asyncio.TaskGroup() as group:
-        running = [group.create_task(item) for item in (events.run(), controller.run())]
+        running = [group.create_task(item) for item in (events.run(), nodes.run(), controller.run())]
         await made[0].prepare(default_profile.configuration())
         controller.use(default_profile.configuration())
         await clock.sleep(timedelta(seconds=5))

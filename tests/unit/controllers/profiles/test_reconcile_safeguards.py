@@ -28,6 +28,7 @@ from support.operators.profiles_controller import (
     metadata,
     own_events,
     profiles_controller,
+    run_with_nodes,
     set_labels,
     state,
     states,
@@ -120,7 +121,7 @@ async def test_profiles_hand_over_with_the_other_controllers_of_their_process(cl
         controller = a_profiles_controller(client, events, NotificationLog(), handover=handover)
         controller.use(load_configuration(STEADY))
         try:
-            await controller.run()
+            await run_with_nodes(controller)
         except LeadershipHandover as error:
             ended.append(error)
 

@@ -11,7 +11,7 @@ from haulout.controllers.profiles.machine import data_annotation
 from haulout.controllers.profiles.machine.data_annotation import DataError, NodeData
 from haulout.controllers.profiles.plugin import DATA_ANNOTATION, PROFILE_LABEL, STATE_LABEL, State
 from haulout.controllers.profiles.plugins.notifications._common import render
-from haulout.controllers.profiles.status import NodeStatus, NodeStatuses, as_json
+from haulout.controllers.profiles.status import NodeProfilesStatus, NodeStatuses, as_json
 from haulout.errors import ConfigErrors
 from support.fakes.cluster_view import NOW
 from support.fakes.external_client import a_message
@@ -118,7 +118,8 @@ def test_info_is_kept_on_an_error() -> None:
     profile_node.label({"version": "latest"})
     profile_node.reconcile()
     infos = as_json(
-        [NodeStatus("n1", {}, profile_node.result.reports if profile_node.result else (), NOW, None)], label_filter=()
+        [NodeProfilesStatus("n1", {}, profile_node.result.reports if profile_node.result else (), NOW, None)],
+        label_filter=(),
     )
     info = infos[0]["profiles"][0]["applied"]["transitions"][0]["chain"]["info"]
     assert info["True"] == {"id": "says", "passed": True, "info": {}}
@@ -324,7 +325,7 @@ def test_latest_status_of_each_node_is_kept_with_the_filtered_labels() -> None:
     """K01, N01, N02."""
     info, labels = NodeStatuses(), {"n1": {"zone": "a", "pool": "b"}, "n2": {}}
     for name, minute in (("n1", 0), ("n2", 1), ("n1", 2)):
-        info.store(NodeStatus(name, labels[name], (), NOW + timedelta(minutes=minute), None))
+        info.store(NodeProfilesStatus(name, labels[name], (), NOW + timedelta(minutes=minute), None))
     infos = {item["node"]: item for item in as_json(info.all(), label_filter=("zone", "rack"))}
     assert {name: item["labels"] for name, item in infos.items()} == {"n1": {"zone": "a"}, "n2": {}}
     assert infos["n1"]["updated"].startswith("2024-05-01T10:02:00")

@@ -1,12 +1,12 @@
 """The latest statuses of nodes, and their subscribers."""
 
-from haulout.controllers.profiles.status import NodeStatus, NodeStatuses
+from haulout.controllers.profiles.status import NodeProfilesStatus, NodeStatuses
 from support.fakes.cluster_view import NOW
 
 
 def test_subscribers_are_notified_once_of_a_deleted_node() -> None:
     info, deleted = NodeStatuses(), list[str]()
-    info.store(NodeStatus("n1", {}, (), NOW, None))
+    info.store(NodeProfilesStatus("n1", {}, (), NOW, None))
     info.subscribe(deleted.append)
     info.forget("n1")
     assert deleted == ["n1"]

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from haulout.dashboard.api.nodes import state, summary
-from haulout.dashboard.api.nodes.informers import NodeObservation
+from haulout.dashboard.api.nodes.informers import NodeSnapshot
 from haulout.dashboard.api.nodes.state import NodeAssessment
 from haulout_sandbox.event_loops.virtual_time import VirtualClock
 from support.clusters.cluster_plan import a_cluster
@@ -162,7 +162,7 @@ async def test_failure_to_assess_one_node_affects_only_its_tile(
 ) -> None:
     real = state.assess_node
 
-    def picky(observation: NodeObservation) -> NodeAssessment:
+    def picky(observation: NodeSnapshot) -> NodeAssessment:
         if observation.node.name == "n2":
             raise RuntimeError("odd")
         return real(observation)

@@ -11,13 +11,14 @@ from haulout.api.resources import SECRETS, Resource
 from haulout.core.clock import Clock
 from haulout.errors import CredentialsError
 from haulout.kube.client import Client
-from haulout.providers.aws.credentials import MMO_SECRET, AwsCredentials, ClusterCredentials
+from haulout.providers.aws.credentials import AwsCredentials, ClusterCredentials
 from support.clusters.backends import SandboxBackend
 from support.clusters.crd_installation import install_crd
 
 NAMESPACES = Resource("", "v1", "namespaces", "Namespace", namespaced=False, model=RawObject)
 CONFIG_MAPS = Resource("", "v1", "configmaps", "ConfigMap", namespaced=True, model=RawObject)
-NAMESPACE, NAME = MMO_SECRET.split("/")
+NAMESPACE, NAME = "machine-maintenance-operator", "machine-maintenance-operator-credentials"
+SECRET = f"{NAMESPACE}/{NAME}"
 INFRASTRUCTURES = Resource(
     "config.openshift.io", "v1", "infrastructures", "Infrastructure", namespaced=False, model=RawObject
 )
@@ -53,14 +54,14 @@ def a_secret(data: dict[str, str]) -> RawObject:
 
 async def test_credentials_are_read_from_the_secret_of_the_machine_maintenance_operator(clock: Clock) -> None:
     client = await a_client(clock, data=KEYS)
-    found = await ClusterCredentials(client, region="eu-west-1", secret=MMO_SECRET).current()
+    found = await ClusterCredentials(client, region="eu-west-1", secret=SECRET).current()
     assert found == AwsCredentials("eu-west-1", "AKIA1", "very secret")
     assert "very secret" not in repr(found)
 
 
 async def test_rotated_keys_are_used_without_a_restart_and_at_once_after_a_rejection(clock: Clock) -> None:
     client = await a_client(clock, data=KEYS)
-    access = ClusterCredentials(client, region="eu-west-1", secret=MMO_SECRET)
+    access = ClusterCredentials(client, region="eu-west-1", secret=SECRET)
     await access.current()
     await client.delete(SECRETS, NAME, namespace=NAMESPACE)
     await client.create(SECRETS, a_secret(KEYS | {"aws_access_key_id": "AKIA2"}), namespace=NAMESPACE)
@@ -77,7 +78,7 @@ async def test_rotated_keys_are_used_without_a_restart_and_at_once_after_a_rejec
 async def test_missing_key_of_the_secret_is_named_in_the_error(clock: Clock, missing: str) -> None:
     client = await a_client(clock, data={key: value for key, value in KEYS.items() if key != missing})
     with pytest.raises(CredentialsError, match=f"has no {missing}"):
-        await ClusterCredentials(client, region="r", secret=MMO_SECRET).current()
+        await ClusterCredentials(client, region="r", secret=SECRET).current()
 
 
 async def test_missing_secret_leaves_credentials_to_boto3(clock: Clock) -> None:

@@ -5,7 +5,6 @@ from datetime import timedelta
 import pytest
 
 from haulout.errors import ConfigError
-from haulout.providers.aws.credentials import MMO_SECRET
 from haulout.providers.aws.settings import UNSUPPORTED, AwsSettings, read, region_of
 
 QUEUE = "https://sqs.eu-west-1.amazonaws.com/111122223333/nth"
@@ -92,8 +91,8 @@ def test_aws_is_enabled_only_by_its_variables() -> None:
 
 
 def test_settings_of_the_machine_maintenance_operator_are_supported() -> None:
-    found = settings(HAULOUT_AWS_SECRET=MMO_SECRET, HAULOUT_AWS_LOOK_EVERY="1h")
-    assert (found.secret, found.poll_interval) == (MMO_SECRET, timedelta(hours=1))
+    found = settings(HAULOUT_AWS_SECRET="operators/credentials", HAULOUT_AWS_LOOK_EVERY="1h")
+    assert (found.secret, found.poll_interval) == ("operators/credentials", timedelta(hours=1))
 
 
 def test_reasons_of_unsupported_variables_have_no_full_stop() -> None:

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from haulout.api.maintenancenotice import MaintenanceKind, NoticeStage
 from haulout.providers.gcp.upcoming_maintenance import (
-    Machine,
     UnreadableMaintenance,
+    VirtualMachine,
     parse_machine,
     parse_provider_id,
     parse_upcoming,
@@ -18,7 +18,7 @@ from haulout.providers.gcp.upcoming_maintenance import (
 )
 
 START = datetime(2026, 6, 1, 19, tzinfo=UTC)
-MACHINE = Machine(project="p", zone="z", name="n", number="1")
+MACHINE = VirtualMachine(project="p", zone="z", name="n", number="1")
 
 OF_COMPUTE: dict[str, Any] = {
     "canReschedule": True,

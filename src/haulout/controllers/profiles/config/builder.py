@@ -38,7 +38,7 @@ from haulout.controllers.profiles.config.model import (
     NotificationRule,
     Profile,
     StateConfig,
-    Transition,
+    StateTransition,
     needs_of,
 )
 from haulout.controllers.profiles.config.reader import ConfigReader, open_reader
@@ -310,8 +310,8 @@ def _state(layout: StateLayout, key: str, chains: _Chains) -> StateConfig:
     )
 
 
-def _transition(layout: TransitionLayout, key: str, chains: _Chains) -> Transition:
-    return Transition(
+def _transition(layout: TransitionLayout, key: str, chains: _Chains) -> StateTransition:
+    return StateTransition(
         check=chains.checks(layout.check, path(key, "check")),
         next=layout.next,
         trigger=chains.triggers(layout.trigger, path(key, "trigger")),

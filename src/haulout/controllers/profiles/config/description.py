@@ -20,7 +20,7 @@ from haulout.controllers.profiles.config.model import (
     NotificationMember,
     Profile,
     StateConfig,
-    Transition,
+    StateTransition,
 )
 from haulout.controllers.profiles.config.options import REST, Option, options_of
 from haulout.controllers.profiles.plugin import Plugin, State
@@ -163,7 +163,7 @@ def _diagram(profile: Profile) -> Iterator[str]:
             yield "    end note"
 
 
-def _label(transition: Transition) -> str:
+def _label(transition: StateTransition) -> str:
     label = _escaped(" ".join(transition.check.text.split()))
     return f"{label}<br/>then {_escaped(_names(transition.trigger))}" if transition.trigger else label
 

@@ -13,7 +13,14 @@ from types import MappingProxyType
 
 from haulout.api.reasons import OperatorEventReason
 from haulout.controllers.profiles import permissions
-from haulout.controllers.profiles.config.model import Configuration, Member, Profile, StateConfig, Transition, needs_of
+from haulout.controllers.profiles.config.model import (
+    Configuration,
+    Member,
+    Profile,
+    StateConfig,
+    StateTransition,
+    needs_of,
+)
 from haulout.controllers.profiles.plugin import Action, Check, CheckResult, Plugin, PluginContext, Trigger, unknown
 from haulout.errors import HauloutError
 from haulout.kube.rbac import DeniedPermission, Permission
@@ -89,7 +96,7 @@ class _Replacer:
         transitions = tuple(map(self._transition, state.transitions))
         return replace(state, enter=tuple(map(self._trigger, state.enter)), transitions=transitions)
 
-    def _transition(self, transition: Transition) -> Transition:
+    def _transition(self, transition: StateTransition) -> StateTransition:
         check = replace(transition.check, members=tuple(map(self._check, transition.check.members)))
         return replace(transition, check=check, trigger=tuple(map(self._trigger, transition.trigger)))
 

@@ -44,7 +44,7 @@ class CheckChain:
 
 
 @dataclass(frozen=True, slots=True)
-class Transition:
+class StateTransition:
     """A transition out of a state: it happens if `check` passes, and `trigger` runs on the way."""
 
     check: CheckChain
@@ -58,7 +58,7 @@ class StateConfig:
 
     enter: tuple[Member[Trigger], ...] = ()
     notify: tuple[NotificationMember, ...] = ()
-    transitions: tuple[Transition, ...] = ()
+    transitions: tuple[StateTransition, ...] = ()
 
 
 _NO_ACTIONS = StateConfig()

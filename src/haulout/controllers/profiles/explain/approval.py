@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from haulout.api.objects import Node, RawObject
-from haulout.controllers.profiles.config.model import Configuration, Member, Profile, Transition
+from haulout.controllers.profiles.config.model import Configuration, Member, Profile, StateTransition
 from haulout.controllers.profiles.explain.remedies import Remedy, RequiredResult, format_remedy, remedies
 from haulout.controllers.profiles.machine import data_annotation
 from haulout.controllers.profiles.observation import ProfileReport, TransitionReport
@@ -52,10 +52,6 @@ class MetadataChange:
 
     def __str__(self) -> str:
         return f"no {self.field} {self.key}" if self.value is None else f"{self.field} {self.key}={self.value}"
-
-    def is_set_on(self, node: Node) -> bool:
-        """Return whether the node already has this value."""
-        return self._metadata_of(node).get(self.key) == self.value
 
     def command(self, node: Node) -> str:
         """Return a kubectl command that makes the change."""
@@ -120,7 +116,7 @@ def offers(reports: Iterable[ProfileReport], configuration: Configuration, *, by
 
 def transitions_of(
     report: ProfileReport, configuration: Configuration
-) -> tuple[tuple[Transition, TransitionReport], ...]:
+) -> tuple[tuple[StateTransition, TransitionReport], ...]:
     """Return the transitions out of a profile's state with their reports; none if the configuration has changed."""
     profile = configuration.profiles.get(report.name)
     if profile is None or report.state not in tuple(State):
@@ -181,12 +177,12 @@ def _format_offers(found: Iterable[Offer]) -> str:
     return "; ".join(map(str, found))
 
 
-def _remedies(transition: Transition, transition_report: TransitionReport) -> tuple[Remedy, ...]:
+def _remedies(transition: StateTransition, transition_report: TransitionReport) -> tuple[Remedy, ...]:
     values = {name: check.result.passed for name, check in transition_report.checks.items()}
     return remedies(transition.check.evaluate, values)
 
 
-def _offer(remedy: Remedy, transition: Transition, report: ProfileReport, by: str) -> Offer | None:
+def _offer(remedy: Remedy, transition: StateTransition, report: ProfileReport, by: str) -> Offer | None:
     members = {item.name: item for item in transition.check.members}
     settable = dict(_settable(remedy, members, by))
     if not settable:

@@ -35,7 +35,7 @@ async def fetch_token(external: ExternalClient, settings: OpenStackSettings) -> 
     }
     address = settings.auth_url.rstrip("/")
     address = address if address.endswith(_VERSION) else f"{address}{_VERSION}"
-    reply = await external.exchange(
+    reply = await external.request(
         "POST",
         f"{address}/auth/tokens",
         body=msgspec.json.encode({"auth": auth}),

@@ -89,21 +89,8 @@ class NetworkClient:
         body: bytes = b"",
         headers: Mapping[str, str] | None = None,
         timeout: timedelta = _HTTP_TIMEOUT,
-    ) -> tuple[int, bytes]:
-        """Send an HTTP request; return the status and the body."""
-        reply = await self.exchange(method, url, body=body, headers=headers, timeout=timeout)
-        return reply.status, reply.body
-
-    async def exchange(
-        self,
-        method: str,
-        url: str,
-        *,
-        body: bytes = b"",
-        headers: Mapping[str, str] | None = None,
-        timeout: timedelta = _HTTP_TIMEOUT,
     ) -> HttpResponse:
-        """Send an HTTP request; return the full response."""
+        """Send an HTTP request; return the response."""
         if problem := url_problem(url):
             raise UndeliverableMessage(f"a request cannot be sent: {problem}")
         url = url.strip()

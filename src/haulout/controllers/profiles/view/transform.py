@@ -14,10 +14,9 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from haulout.api.objects import Base, Object, RawObject
+from haulout.api.objects import MIRROR_ANNOTATION, Base, Object, RawObject
 from haulout.controllers.profiles.plugin import STATE_LABEL, State
 from haulout.controllers.profiles.view.scheduling import PodRequirements, has_ended, requirements_of
-from haulout.kube.transforms import MIRROR_ANNOTATION
 
 T = TypeVar("T")
 

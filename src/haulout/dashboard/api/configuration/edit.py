@@ -31,7 +31,7 @@ from haulout.controllers.profiles.config.model import (
     NotificationMember,
     Profile,
     StateConfig,
-    Transition,
+    StateTransition,
 )
 from haulout.controllers.profiles.config.redaction import RedactedConfig, redact_config
 from haulout.controllers.profiles.plugin import Check, CheckResult, Plugin, PluginContext, unknown
@@ -157,7 +157,7 @@ def _restore_plugins(profile: Profile, pairs: Mapping[tuple[str, str], tuple[Plu
         )
         return original if is_tried else replace(original, plugin=_UntriedCheck())
 
-    def transition(original: Transition) -> Transition:
+    def transition(original: StateTransition) -> StateTransition:
         check = replace(original.check, members=tuple(map(member, original.check.members)))
         return replace(original, check=check, trigger=tuple(map(member, original.trigger)))
 

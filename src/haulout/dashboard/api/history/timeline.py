@@ -27,7 +27,7 @@ from haulout.core.windows import Timetable, blackouts_between, open_spans
 from haulout.dashboard.api.history.record_cache import HistoryUnavailable, RecordCache
 from haulout.dashboard.api.history.spans import CurrentState, ProfileStatus, all_spans, notice_spans, within
 from haulout.dashboard.api.nodes.detail import drains_of
-from haulout.dashboard.api.nodes.informers import Informers, NodeObservation
+from haulout.dashboard.api.nodes.informers import Informers, NodeSnapshot
 from haulout.dashboard.api.requests import bad_request
 from haulout.dashboard.api.types import NodeState, NodeSummary, Span, SpanKind, Timeline, TimelineRow
 from haulout.history.record_store import RecordSummary
@@ -169,7 +169,7 @@ class TimelineBuilder:
         await self._clock.sleep(timedelta())
 
 
-def current_state(observation: NodeObservation, notices: Iterable[MaintenanceNotice]) -> CurrentState:
+def current_state(observation: NodeSnapshot, notices: Iterable[MaintenanceNotice]) -> CurrentState:
     """Return the current and planned maintenance of a node."""
     reports: dict[str, Any] = (
         {} if observation.info is None else {report.name: report for report in observation.info.reports}

@@ -17,7 +17,7 @@ from haulout.controllers.profiles.config.model import Configuration
 from haulout.controllers.profiles.explain import approval
 from haulout.controllers.profiles.explain.approval import Offer
 from haulout.controllers.profiles.plugin import DATA_ANNOTATION
-from haulout.dashboard.api.nodes.informers import NodeObservation
+from haulout.dashboard.api.nodes.informers import NodeSnapshot
 from haulout.dashboard.api.nodes.state import orphaned_owners
 from haulout.dashboard.api.types import Action, ActionType, Blocker, Command, DrainSummary, NodeState
 from haulout.drain.blockers import BlockerKind
@@ -27,7 +27,7 @@ _MAX_COMMANDS = 12
 
 
 def commands_for(
-    observation: NodeObservation,
+    observation: NodeSnapshot,
     *,
     state: NodeState,
     drains: tuple[DrainSummary, ...],
@@ -47,7 +47,7 @@ def commands_for(
     return tuple({item.command: item for item in reversed(found)}.values())[::-1][:_MAX_COMMANDS]
 
 
-def _data_commands(observation: NodeObservation) -> Iterator[Command]:
+def _data_commands(observation: NodeSnapshot) -> Iterator[Command]:
     if observation.data_problem:
         yield Command(
             title="Reset the state of its profiles",
@@ -56,7 +56,7 @@ def _data_commands(observation: NodeObservation) -> Iterator[Command]:
         )
 
 
-def _cordon_commands(observation: NodeObservation) -> Iterator[Command]:
+def _cordon_commands(observation: NodeSnapshot) -> Iterator[Command]:
     node, name = observation.node, _quote(observation.node.name)
     try:
         mark = cordon_of(node)
@@ -138,7 +138,7 @@ def _blocker_commands(blocker: Blocker) -> Iterator[Command]:
 # Profiles
 
 
-def _profile_commands(observation: NodeObservation, configuration: Configuration | None) -> Iterator[Command]:
+def _profile_commands(observation: NodeSnapshot, configuration: Configuration | None) -> Iterator[Command]:
     """Yield commands for transitions that labels or annotations alone can unblock."""
     reports = () if observation.info is None else observation.info.reports
     offered = () if configuration is None else approval.offers(reports, configuration)
@@ -147,7 +147,7 @@ def _profile_commands(observation: NodeObservation, configuration: Configuration
             yield _approval_command(offer, observation)
 
 
-def _approval_command(offer: Offer, observation: NodeObservation) -> Command:
+def _approval_command(offer: Offer, observation: NodeSnapshot) -> Command:
     only = offer.checks[0]
     is_one = len(offer.checks) == 1 and offer.changes[0].value is not None
     return Command(
@@ -165,7 +165,7 @@ def _approval_command(offer: Offer, observation: NodeObservation) -> Command:
 # NodeMaintenances and notices
 
 
-def _maintenance_commands(observation: NodeObservation) -> Iterator[Command]:
+def _maintenance_commands(observation: NodeSnapshot) -> Iterator[Command]:
     for maintenance in observation.orders:
         if not maintenance.is_being_deleted:
             yield Command(
@@ -175,7 +175,7 @@ def _maintenance_commands(observation: NodeObservation) -> Iterator[Command]:
             )
 
 
-def _notice_commands(observation: NodeObservation) -> Iterator[Command]:
+def _notice_commands(observation: NodeSnapshot) -> Iterator[Command]:
     for notice in observation.notices:
         if not is_from_event_source(notice.spec):
             yield Command(
@@ -185,7 +185,7 @@ def _notice_commands(observation: NodeObservation) -> Iterator[Command]:
             )
 
 
-def _release_commands(observation: NodeObservation) -> Iterator[Command]:
+def _release_commands(observation: NodeSnapshot) -> Iterator[Command]:
     if hold_text := hold.describe_hold(observation.node, now=observation.now):
         name = observation.node.name
         yield Command(
@@ -196,7 +196,7 @@ def _release_commands(observation: NodeObservation) -> Iterator[Command]:
         )
 
 
-def _start_or_hold_commands(observation: NodeObservation) -> Iterator[Command]:
+def _start_or_hold_commands(observation: NodeSnapshot) -> Iterator[Command]:
     if not observation.orders:
         yield from _start_commands(observation)
     if hold.hold_of(observation.node) is None:
@@ -209,7 +209,7 @@ def _start_or_hold_commands(observation: NodeObservation) -> Iterator[Command]:
         )
 
 
-def _start_commands(observation: NodeObservation) -> Iterator[Command]:
+def _start_commands(observation: NodeSnapshot) -> Iterator[Command]:
     name = observation.node.name
     yield Command(
         title="Start maintenance now",

@@ -4,8 +4,7 @@ from collections.abc import Iterable, Iterator
 
 from haulout.api.maintenancerecord import Entry as Recorded
 from haulout.api.nodemaintenance import NodeMaintenance, NodeMaintenancePhase
-from haulout.controllers.profiles.config.model import Configuration, Profile
-from haulout.controllers.profiles.config.model import Transition as Way
+from haulout.controllers.profiles.config.model import Configuration, Profile, StateTransition
 from haulout.controllers.profiles.explain.explanation import remedies_for
 from haulout.controllers.profiles.explain.remedies import format_remedy
 from haulout.controllers.profiles.observation import CheckReport, ProfileReport, TransitionReport
@@ -13,7 +12,7 @@ from haulout.controllers.profiles.plugin import ProfileStatus, State
 from haulout.controllers.profiles.status import json_safe
 from haulout.controllers.profiles.view import topics
 from haulout.dashboard.api.nodes.commands import commands_for
-from haulout.dashboard.api.nodes.informers import NodeObservation
+from haulout.dashboard.api.nodes.informers import NodeSnapshot
 from haulout.dashboard.api.nodes.summary import summarize_node
 from haulout.dashboard.api.notices import notice_to_api as told_notice
 from haulout.dashboard.api.types import (
@@ -33,7 +32,7 @@ _MAX_PODS = 500
 
 
 def detail_of(
-    observation: NodeObservation,
+    observation: NodeSnapshot,
     *,
     configuration: Configuration | None,
     kubelet: str = "",
@@ -82,7 +81,7 @@ def _taint(key: str, value: str, effect: str) -> str:
 # Profiles
 
 
-def _profiles(observation: NodeObservation, configuration: Configuration | None) -> Iterator[ProfileState]:
+def _profiles(observation: NodeSnapshot, configuration: Configuration | None) -> Iterator[ProfileState]:
     reports = {} if observation.info is None else {report.name: report for report in observation.info.reports}
     for name in dict.fromkeys((*reports, *observation.entries)):
         profile = None if configuration is None else configuration.profiles.get(name)
@@ -117,7 +116,9 @@ def _transitions(profile: Profile, state: str, report: ProfileReport | None) -> 
             yield _transition(source, transition, transition_report, is_current=source == state)
 
 
-def _transition(source: State, transition: Way, report: TransitionReport | None, *, is_current: bool) -> Transition:
+def _transition(
+    source: State, transition: StateTransition, report: TransitionReport | None, *, is_current: bool
+) -> Transition:
     members = {item.name: Check(name=item.name, type=item.plugin.type) for item in transition.check.members}
     triggers = tuple(item.name for item in transition.trigger)
     if report is None:
@@ -160,12 +161,12 @@ def _check(name: str, report: CheckReport) -> Check:
 # Drains
 
 
-def drains_of(observation: NodeObservation) -> tuple[DrainSummary, ...]:
+def drains_of(observation: NodeSnapshot) -> tuple[DrainSummary, ...]:
     """Return the drains of a node, of all initiators."""
     return (*map(_drain_of_order, filter(_has_drain, observation.orders)), *_drains_of_profiles(observation))
 
 
-def _drains_of_profiles(observation: NodeObservation) -> Iterator[DrainSummary]:
+def _drains_of_profiles(observation: NodeSnapshot) -> Iterator[DrainSummary]:
     reports = (
         {}
         if observation.info is None
@@ -244,7 +245,7 @@ def _name(namespace: str, name: str) -> str:
     return f"{namespace}/{name}" if namespace else name
 
 
-def _order(order: NodeMaintenance, observation: NodeObservation) -> MaintenanceSummary:
+def _order(order: NodeMaintenance, observation: NodeSnapshot) -> MaintenanceSummary:
     return MaintenanceSummary(
         name=order.name,
         node=order.node,

@@ -22,7 +22,7 @@ from haulout.controllers.notices.controller import MaintenanceNoticeController a
 from haulout.controllers.profiles.machine import data_annotation
 from haulout.controllers.profiles.machine.data_annotation import DataError
 from haulout.controllers.profiles.plugin import DATA_ANNOTATION, ProfileStatus
-from haulout.controllers.profiles.status import NodeStatus
+from haulout.controllers.profiles.status import NodeProfilesStatus
 from haulout.core.clock import Clock
 from haulout.dashboard.api.notices import phase_of
 from haulout.drain.manager import DrainSnapshot
@@ -52,14 +52,14 @@ class Informers:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NodeObservation:
+class NodeSnapshot:
     """A node with its profiles, drains, NodeMaintenances and notices."""
 
     node: Node
     now: datetime
     entries: Mapping[str, ProfileStatus] = field(default_factory=dict)  # by profile
     data_problem: str = ""  # why the profiles' data annotation cannot be read
-    info: NodeStatus | None = None  # the last decision of the profiles controller
+    info: NodeProfilesStatus | None = None  # the last decision of the profiles controller
     drains: Mapping[str, DrainSnapshot] = field(default_factory=dict)  # of profiles, by name
     orders: tuple[NodeMaintenance, ...] = ()  # NodeMaintenances of the node
     notices: tuple[MaintenanceNotice, ...] = ()  # those that are not over
@@ -89,14 +89,14 @@ class NodeObserver:
             maintenance.name: position for position, maintenance in enumerate(informers.waiting_list.entries(), 1)
         }
 
-    def observe(self, name: str) -> NodeObservation | None:
+    def observe(self, name: str) -> NodeSnapshot | None:
         """Return the observation of a node; None if it does not exist."""
         node = self._informers.nodes.get(name)
         if node is None:
             return None
         entries, problem = self._entries(node)
         profiles = self._profiles
-        return NodeObservation(
+        return NodeSnapshot(
             node=node,
             now=self._now,
             entries=entries,

@@ -34,7 +34,7 @@ from haulout.controllers.profiles.observation import ProfileReport, TransitionRe
 from haulout.controllers.profiles.plugin import DATA_ANNOTATION, ProfileStatus, State
 from haulout.controllers.profiles.plugins.checks.recovered import Recovered
 from haulout.core.text import format_list
-from haulout.dashboard.api.nodes.informers import NodeObservation
+from haulout.dashboard.api.nodes.informers import NodeSnapshot
 from haulout.dashboard.api.types import NodeState
 from haulout.drain.blockers import BlockerKind
 from haulout.drain.cordon import Cordon, InvalidCordonAnnotation, cordon_of
@@ -74,7 +74,7 @@ class NodeAssessment:
     changes_at: datetime | None = None  # the assessment may change then without an event
 
 
-def assess_node(observation: NodeObservation) -> NodeAssessment:
+def assess_node(observation: NodeSnapshot) -> NodeAssessment:
     """Return the most important assessment of a node."""
     assessments = [
         *_assess_data(observation),
@@ -101,7 +101,7 @@ def assess_node(observation: NodeObservation) -> NodeAssessment:
 # Unreadable data
 
 
-def _assess_data(observation: NodeObservation) -> Iterator[NodeAssessment]:
+def _assess_data(observation: NodeSnapshot) -> Iterator[NodeAssessment]:
     if observation.data_problem:
         why = f"Haulout does not manage this node: {observation.data_problem}"
         yield NodeAssessment(state=NodeState.BLOCKED, why=why)
@@ -110,7 +110,7 @@ def _assess_data(observation: NodeObservation) -> Iterator[NodeAssessment]:
 # NodeMaintenances
 
 
-def _assess_maintenance(order: NodeMaintenance, observation: NodeObservation) -> NodeAssessment:
+def _assess_maintenance(order: NodeMaintenance, observation: NodeSnapshot) -> NodeAssessment:
     title, status, created = f"NodeMaintenance {order.name}", order.status, order.metadata.creation_timestamp
     if order.is_being_deleted:
         return NodeAssessment(
@@ -150,7 +150,7 @@ def _has_started(order: NodeMaintenance, node: Node) -> bool:
     return cordoned.status == "True"
 
 
-def _waiting_text(order: NodeMaintenance, observation: NodeObservation) -> str:
+def _waiting_text(order: NodeMaintenance, observation: NodeSnapshot) -> str:
     within_budget = order.status.condition(NodeMaintenanceConditionType.WITHIN_BUDGET)
     if within_budget is not None and within_budget.status == "False":
         position = observation.waiting_positions.get(order.name, 0)
@@ -161,7 +161,7 @@ def _waiting_text(order: NodeMaintenance, observation: NodeObservation) -> str:
     )
 
 
-def _assess_drain_of_maintenance(order: NodeMaintenance, observation: NodeObservation, title: str) -> NodeAssessment:
+def _assess_drain_of_maintenance(order: NodeMaintenance, observation: NodeSnapshot, title: str) -> NodeAssessment:
     status, drain = order.status, order.status.drain
     blockers = [
         blocker for blocker in status.blockers if blocker.kind not in _PROGRESS_KINDS and blocker.since is not None
@@ -195,7 +195,7 @@ def _blocker_text(blocker: BlockerStatus) -> str:
 # Profiles
 
 
-def _assess_profiles(observation: NodeObservation) -> Iterator[NodeAssessment]:
+def _assess_profiles(observation: NodeSnapshot) -> Iterator[NodeAssessment]:
     pending = read_pending(observation.node) if PENDING_ANNOTATION in observation.node.metadata.annotations else {}
     reports = (
         {}
@@ -223,7 +223,7 @@ class _ProfileObservation:
     is_decided: bool  # the report is that of a decision, not a default
 
 
-def _assess_profile(profile: _ProfileObservation, observation: NodeObservation) -> NodeAssessment:
+def _assess_profile(profile: _ProfileObservation, observation: NodeSnapshot) -> NodeAssessment:
     drain = observation.drains.get(profile.name)
     if drain is not None and not (drain.outcome is not None and drain.outcome.is_drained):
         return _assess_drain_of_profile(profile, drain, observation)
@@ -236,7 +236,7 @@ def _assess_profile(profile: _ProfileObservation, observation: NodeObservation) 
 
 
 def _assess_drain_of_profile(
-    profile: _ProfileObservation, drain: DrainSnapshot, observation: NodeObservation
+    profile: _ProfileObservation, drain: DrainSnapshot, observation: NodeSnapshot
 ) -> NodeAssessment:
     progress, outcome = drain.progress, drain.outcome
     assessment = NodeAssessment(
@@ -364,7 +364,7 @@ _parse = lru_cache(maxsize=256)(booleans.parse)
 # Leftovers
 
 
-def _assess_leftovers(observation: NodeObservation) -> Iterator[NodeAssessment]:
+def _assess_leftovers(observation: NodeSnapshot) -> Iterator[NodeAssessment]:
     try:
         mark = cordon_of(observation.node)
     except InvalidCordonAnnotation as error:
@@ -377,13 +377,13 @@ def _assess_leftovers(observation: NodeObservation) -> Iterator[NodeAssessment]:
         yield NodeAssessment(state=NodeState.BLOCKED, why=why, since=mark.owners[owner].since)
 
 
-def orphaned_owners(mark: Cordon, observation: NodeObservation) -> list[str]:
+def orphaned_owners(mark: Cordon, observation: NodeSnapshot) -> list[str]:
     """Return the owners of a cordon that no longer exist."""
     orders = {maintenance.name for maintenance in observation.orders}
     return [owner for owner in mark.owners if _is_owner_gone(owner, orders, observation)]
 
 
-def _is_owner_gone(owner: str, orders: set[str], observation: NodeObservation) -> bool:
+def _is_owner_gone(owner: str, orders: set[str], observation: NodeSnapshot) -> bool:
     if owner.startswith(NODE_MAINTENANCE_OWNER_PREFIX):
         return observation.knows_orders and owner.removeprefix(NODE_MAINTENANCE_OWNER_PREFIX) not in orders
     if owner.startswith(PROFILE_PREFIX):
@@ -394,7 +394,7 @@ def _is_owner_gone(owner: str, orders: set[str], observation: NodeObservation) -
 # Notices
 
 
-def _assess_notice(notice: MaintenanceNotice, observation: NodeObservation) -> NodeAssessment:
+def _assess_notice(notice: MaintenanceNotice, observation: NodeSnapshot) -> NodeAssessment:
     spec, notice_state = notice.spec, phase_at(notice.spec, now=observation.now)
     about = f"{spec.kind} ({spec.reason})" if spec.reason else spec.kind
     announced_by = f" by {spec.source}" if spec.source else ""
@@ -410,14 +410,14 @@ def _assess_notice(notice: MaintenanceNotice, observation: NodeObservation) -> N
 # Holds and idle nodes
 
 
-def _assess_hold(observation: NodeObservation) -> Iterator[NodeAssessment]:
+def _assess_hold(observation: NodeSnapshot) -> Iterator[NodeAssessment]:
     """Yield the end of a hold; until then the hold does not change the state."""
     held = active_hold(observation.node, now=observation.now)
     if held is not None:
         yield NodeAssessment(state=NodeState.IDLE, changes_at=held.until)
 
 
-def _assess_idle(observation: NodeObservation, assessment: NodeAssessment | None) -> NodeAssessment:
+def _assess_idle(observation: NodeSnapshot, assessment: NodeAssessment | None) -> NodeAssessment:
     if assessment is not None and assessment.why:
         return assessment
     if observation.info is not None and observation.info.problem:

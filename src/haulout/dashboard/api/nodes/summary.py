@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from haulout.api.hold import active_hold
-from haulout.dashboard.api.nodes.informers import NodeObservation
+from haulout.dashboard.api.nodes.informers import NodeSnapshot
 from haulout.dashboard.api.nodes.state import NodeAssessment, assess_node
 from haulout.dashboard.api.types import NodeState, NodeSummary
 
@@ -39,7 +39,7 @@ _INSTANCE_TYPE_LABELS = ("node.kubernetes.io/instance-type", "beta.kubernetes.io
 _GENERIC_ROLES = ("worker", "node")  # roles without information
 
 
-def summarize_node(observation: NodeObservation) -> tuple[NodeSummary, NodeAssessment]:
+def summarize_node(observation: NodeSnapshot) -> tuple[NodeSummary, NodeAssessment]:
     """Return the tile of a node, and its assessment."""
     assessment, node = assess_node(observation), observation.node
     labels = node.metadata.labels

@@ -83,7 +83,7 @@ async def test_request_is_sent_unchanged(network: NetworkClient) -> None:
 
     async with a_site(page) as url:
         answer = await network.request("POST", f" {url}/a%2Fb?c=d%20e\n", body=b"x", headers={"X-A": "1"})
-    assert answer == (418, b"tea")
+    assert (answer.status, answer.body) == (418, b"tea")
     assert received == [("POST", "/a%2Fb?c=d%20e", b"x", "1")]
 
 
@@ -144,7 +144,7 @@ async def test_untrusted_certificate_is_refused(network: NetworkClient, tmp_path
     async with a_site(lambda _: _respond(web.Response(text="ok")), tls=tls) as url:
         assert (await problem_of(network, url)).startswith("its certificate is not trusted (")
         trusting = NetworkClient(environ={}, tls=ssl.create_default_context(cadata=authority.pem.decode()))
-        assert await trusting.request("GET", url) == (200, b"ok")
+        assert (await trusting.request("GET", url)).body == b"ok"
         await trusting.close()
 
 
@@ -183,7 +183,8 @@ async def test_redirect_on_the_same_host_is_followed_unless_it_drops_the_body(
         return web.Response(text=f"{request.method} {await request.text()}")
 
     async with a_site(page) as url:
-        assert await network.request(method, f"{url}/old", body=b"body" if method == "POST" else b"") == answer
+        response = await network.request(method, f"{url}/old", body=b"body" if method == "POST" else b"")
+    assert (response.status, response.body) == answer
 
 
 @pytest.mark.parametrize("there", ["http://other.test/", "ftp://127.0.0.1/", "file:///etc/passwd", "//other.test"])
@@ -220,7 +221,7 @@ async def test_proxy_from_the_environment_is_used() -> None:
 
     async with a_site(proxy) as url:
         network = NetworkClient(environ={"HTTP_PROXY": url, "NO_PROXY": "near.test"})
-        assert await network.request("GET", "http://far.test/x") == (200, b"http://far.test/x")
+        assert (await network.request("GET", "http://far.test/x")).body == b"http://far.test/x"
         await network.close()
 
 
@@ -280,9 +281,9 @@ async def test_slack_thread_is_sent_over_the_network(network: NetworkClient) -> 
 # Response headers, files and Secrets
 
 
-async def test_exchange_returns_response_headers(network: NetworkClient) -> None:
+async def test_request_returns_response_headers(network: NetworkClient) -> None:
     async with a_site(lambda _: _respond(web.Response(status=201, headers={"X-Subject-Token": "t"}))) as url:
-        reply = await network.exchange("POST", url)
+        reply = await network.request("POST", url)
     assert (reply.status, reply.body, reply.headers["x-subject-token"]) == (201, b"", "t")
 
 

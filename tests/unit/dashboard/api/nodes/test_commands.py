@@ -16,9 +16,9 @@ from haulout.controllers.profiles.config.model import Configuration
 from haulout.controllers.profiles.observation import CheckReport, ProfileReport, TransitionReport
 from haulout.controllers.profiles.plugin import CheckResult, State, fails, passes
 from haulout.controllers.profiles.plugins.registry import registries
-from haulout.controllers.profiles.status import NodeStatus
+from haulout.controllers.profiles.status import NodeProfilesStatus
 from haulout.dashboard.api.nodes.commands import commands_for
-from haulout.dashboard.api.nodes.informers import NodeObservation
+from haulout.dashboard.api.nodes.informers import NodeSnapshot
 from haulout.dashboard.api.types import ActionType, Blocker, Command, DrainSummary, NodeState
 from haulout.drain.blockers import BlockerKind
 
@@ -42,15 +42,15 @@ TYPES = {"wanted": "hasLabel", "approved": "hasAnnotation", "held": "hasLabel", 
 
 def observed(
     *, labels: dict[str, str] | None = None, cordoned: bool = False, mark: str = "", **known: Any
-) -> NodeObservation:
+) -> NodeSnapshot:
     annotations = {"haulout.dev/cordon": mark} if mark else {}
     metadata = {"name": "n1", "uid": "u", "labels": labels or {}, "annotations": annotations}
     node = msgspec.convert({"metadata": metadata, "spec": {"unschedulable": cordoned}}, Node)
-    return NodeObservation(node=node, now=NOW, **known)
+    return NodeSnapshot(node=node, now=NOW, **known)
 
 
 def commands_of(
-    observation: NodeObservation, *drains: DrainSummary, configuration: Configuration | None = None
+    observation: NodeSnapshot, *drains: DrainSummary, configuration: Configuration | None = None
 ) -> list[Command]:
     return list(commands_for(observation, state=NodeState.BLOCKED, drains=drains, configuration=configuration))
 
@@ -74,7 +74,7 @@ def commands_for_checks(
     )
     report = ProfileReport(name="os", state=state, next=state, transitions=(transition,))
     labels = {"example.com/held": "", "example.com/reboot": "no"} if "held" in passed else {}
-    observation = observed(labels=labels, info=NodeStatus("n1", {}, (report,), NOW, None))
+    observation = observed(labels=labels, info=NodeProfilesStatus("n1", {}, (report,), NOW, None))
     return commands_of(observation, configuration=configuration)
 
 
@@ -183,7 +183,7 @@ def test_cloud_notice_has_no_cancel_command() -> None:
 
 def test_held_node_can_be_released_and_other_nodes_can_be_held() -> None:
     metadata = {"name": "n1", "annotations": {"haulout.dev/hold": "by=alice; migration"}}
-    held = NodeObservation(node=msgspec.convert({"metadata": metadata}, Node), now=NOW)
+    held = NodeSnapshot(node=msgspec.convert({"metadata": metadata}, Node), now=NOW)
     (release,) = [item for item in commands_of(held) if item.action and item.action.action is ActionType.RELEASE]
     assert (release.command, release.reason) == ("haulout release n1", "it is held by alice: migration")
     idle = commands_for(observed(), state=NodeState.IDLE, drains=(), configuration=None)

@@ -12,8 +12,8 @@ from haulout.api.nodemaintenance import NodeMaintenance
 from haulout.api.objects import Node, RawObject
 from haulout.controllers.profiles.observation import CheckReport, ProfileReport, TransitionReport
 from haulout.controllers.profiles.plugin import ProfileStatus, fails, passes
-from haulout.controllers.profiles.status import NodeStatus
-from haulout.dashboard.api.nodes.informers import NodeObservation
+from haulout.controllers.profiles.status import NodeProfilesStatus
+from haulout.dashboard.api.nodes.informers import NodeSnapshot
 from haulout.dashboard.api.nodes.state import assess_node
 from haulout.dashboard.api.nodes.summary import summarize_node
 from haulout.dashboard.api.types import NodeState
@@ -84,7 +84,7 @@ def entry(current: str, previous: str = "") -> dict[str, ProfileStatus]:
     return {"os": ProfileStatus(current=current, previous=previous or current, transition=EARLIER)}
 
 
-def info(state: str, **checks: tuple[str, bool]) -> NodeStatus:
+def info(state: str, **checks: tuple[str, bool]) -> NodeProfilesStatus:
     """Return what was decided: a check is what type it has, and whether it passes."""
     verdicts = {
         name: CheckReport(kind, passes() if passed else fails(f"{name} says no"))
@@ -100,8 +100,8 @@ def info(state: str, **checks: tuple[str, bool]) -> NodeStatus:
     return node_info(ProfileReport(name="os", state=state, next=state, transitions=(transition,)))
 
 
-def node_info(report: ProfileReport, problem: str = "") -> NodeStatus:
-    return NodeStatus("n1", {}, (report,), NOW, None, problem=problem)
+def node_info(report: ProfileReport, problem: str = "") -> NodeProfilesStatus:
+    return NodeProfilesStatus("n1", {}, (report,), NOW, None, problem=problem)
 
 
 UNTIL_NOT_DUE = TransitionReport(
@@ -123,7 +123,7 @@ REFUSED = TransitionReport(
 )
 
 
-def failing(state: str) -> NodeStatus:
+def failing(state: str) -> NodeProfilesStatus:
     return node_info(ProfileReport(name="os", state=state, next=state, error="drain: no such thing"))
 
 
@@ -381,21 +381,21 @@ CASES = {
 @pytest.mark.parametrize("name", CASES)
 def test_node_state_follows_from_the_observation(name: str) -> None:
     case = CASES[name]
-    found = assess_node(NodeObservation(node=case.node, now=NOW, **case.observed))
+    found = assess_node(NodeSnapshot(node=case.node, now=NOW, **case.observed))
     assert (found.state, case.why in found.why) == (case.state, True), found
 
 
 def test_blocked_drain_is_reassessed_when_the_threshold_is_reached() -> None:
     known: dict[str, Any] = {"entries": entry("maintenance-required"), "drains": {"os": drain(blocked_since=JUST)}}
-    found = assess_node(NodeObservation(node=a_node(), now=NOW, **known))
+    found = assess_node(NodeSnapshot(node=a_node(), now=NOW, **known))
     assert found.changes_at == JUST + timedelta(seconds=30)
-    later = assess_node(NodeObservation(node=a_node(), now=JUST + timedelta(seconds=30), **known))
+    later = assess_node(NodeSnapshot(node=a_node(), now=JUST + timedelta(seconds=30), **known))
     assert (later.state, later.since, later.progress) == (NodeState.BLOCKED, JUST, 75)
 
 
 def test_node_reason_is_one_line_of_limited_length() -> None:
     problem_text = "x\n" * 1000
-    assert len(assess_node(NodeObservation(node=a_node(), now=NOW, data_problem=problem_text)).why) == 300
+    assert len(assess_node(NodeSnapshot(node=a_node(), now=NOW, data_problem=problem_text)).why) == 300
 
 
 @pytest.mark.parametrize(
@@ -407,5 +407,5 @@ def test_node_reason_is_one_line_of_limited_length() -> None:
     ],
 )
 def test_tile_shows_the_hold_until_it_expires(value: str, held: str, changes_at: datetime | None) -> None:
-    tile, assessment = summarize_node(NodeObservation(node=a_node(annotations={"haulout.dev/hold": value}), now=NOW))
+    tile, assessment = summarize_node(NodeSnapshot(node=a_node(annotations={"haulout.dev/hold": value}), now=NOW))
     assert (tile.state, tile.hold, assessment.changes_at) == (NodeState.IDLE, held, changes_at)

@@ -4,12 +4,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from haulout.api.objects import Node, RawObject
+from haulout.api.objects import MIRROR_ANNOTATION, Node, RawObject
 from haulout.controllers.profiles.plugin import Check, CheckResult, Need, PluginContext, State, fails, passes
 from haulout.controllers.profiles.view import topics
 from haulout.controllers.profiles.view.scheduling import NodeCapacity, has_ended, pending_pod, place_pods
 from haulout.core.text import format_count, format_list
-from haulout.kube.transforms import MIRROR_ANNOTATION
 
 _DAEMON_SET = "DaemonSet"
 

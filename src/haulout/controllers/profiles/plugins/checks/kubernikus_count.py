@@ -52,10 +52,10 @@ class PoolSizesQuery:
         host = f"kubernikus.{settings.region}.cloud.sap"
         url = f"https://{host}/api/v1/clusters/{quote(self.cluster, safe='')}"
         headers = {"x-auth-token": token, "Accept": "application/json"}
-        status, body = await external.request("GET", url, headers=headers)
-        if status != _OK:
-            raise ExternalError(f"{host} answered {status} to the request for cluster {self.cluster}")
-        return _total_size(body, where=f"the response of {host} for cluster {self.cluster}")
+        response = await external.request("GET", url, headers=headers)
+        if response.status != _OK:
+            raise ExternalError(f"{host} answered {response.status} to the request for cluster {self.cluster}")
+        return _total_size(response.body, where=f"the response of {host} for cluster {self.cluster}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -56,12 +56,12 @@ class InstantQuery:
         """Send a POST, as long queries require, or a GET where POST is not allowed."""
         address = f"{self.url.rstrip('/')}/api/v1/query"
         form = urlencode({"query": self.query})
-        status, body = await external.request(
+        response = await external.request(
             "POST", address, body=form.encode(), headers={"Content-Type": _FORM_CONTENT_TYPE}
         )
-        if status in _POST_NOT_ALLOWED:
-            status, body = await external.request("GET", f"{address}?{form}")
-        return _parse_response(status, body, where=without_password(self.url))
+        if response.status in _POST_NOT_ALLOWED:
+            response = await external.request("GET", f"{address}?{form}")
+        return _parse_response(response.status, response.body, where=without_password(self.url))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,7 @@ import msgspec
 from haulout.compat import gotemplate
 from haulout.controllers.profiles.external.error_text import origin, quote_response
 from haulout.controllers.profiles.notify.template_data import check_template, template_value
-from haulout.controllers.profiles.plugin import Message
+from haulout.controllers.profiles.plugin import HttpResponse, Message
 from haulout.errors import ExternalError, TemplateError, UndeliverableMessage
 
 _ACCEPTED = range(200, 300)
@@ -50,9 +50,9 @@ def message_id(message: Message) -> str:
     return hashlib.sha256(msgspec.json.encode(identity)).hexdigest()[:32]
 
 
-def require_accepted(url: str, status: int, body: bytes, *, secrets: Iterable[str] = ()) -> None:
+def require_accepted(url: str, response: HttpResponse, *, secrets: Iterable[str] = ()) -> None:
     """Raise `ExternalError` unless the status of the response is 2xx."""
-    if status in _ACCEPTED:
+    if response.status in _ACCEPTED:
         return
-    response_text = f": {quote_response(body, secrets=(url, *secrets))}" if body else ""
-    raise ExternalError(f"{origin(url)} does not accept the message: status {status}{response_text}")
+    response_text = f": {quote_response(response.body, secrets=(url, *secrets))}" if response.body else ""
+    raise ExternalError(f"{origin(url)} does not accept the message: status {response.status}{response_text}")

@@ -35,10 +35,12 @@ message: "{{ .Node.Name }} is now {{ .State }}"
         text = render("message", self.message, message)
         body = msgspec.json.encode({"text": text, "channel": self.channel})
         headers = {"Content-Type": "application/json"}
-        status, response_body = await external.request("POST", self.hook, body=body, headers=headers)
-        if response_body != b"ok":
-            quoted_body = quote_response(response_body, secrets=(self.hook,))
-            raise ExternalError(f"{origin(self.hook)} does not accept the message: status {status}: {quoted_body}")
+        response = await external.request("POST", self.hook, body=body, headers=headers)
+        if response.body != b"ok":
+            quoted_body = quote_response(response.body, secrets=(self.hook,))
+            raise ExternalError(
+                f"{origin(self.hook)} does not accept the message: status {response.status}: {quoted_body}"
+            )
 
     def warnings(self) -> Iterator[tuple[str, str]]:
         """Yield why the URL is not valid. This is a warning because the Go controller loads such a file, too."""

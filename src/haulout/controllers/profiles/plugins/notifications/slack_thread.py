@@ -113,23 +113,23 @@ period: 24h
         body: dict[str, Any] = {"channel": self.channel, "text": text.translate(_ESCAPES)}
         if thread:
             body["thread_ts"] = thread
-        status, response_body = await external.request(
+        response = await external.request(
             "POST",
             f"{self.url.strip().rstrip('/')}/chat.postMessage",
             body=msgspec.json.encode(body),
             headers={"Content-Type": "application/json; charset=utf-8", "Authorization": f"Bearer {token}"},
         )
         try:
-            response = msgspec.json.decode(response_body, type=_SlackResponse)
+            answer = msgspec.json.decode(response.body, type=_SlackResponse)
         except msgspec.DecodeError:
-            quoted_body = quote_response(response_body, secrets=(token,))
+            quoted_body = quote_response(response.body, secrets=(token,))
             raise ExternalError(
-                f"{origin(self.url)} does not answer like the Slack API: status {status}: {quoted_body}"
+                f"{origin(self.url)} does not answer like the Slack API: status {response.status}: {quoted_body}"
             ) from None
-        if not response.ok or not response.ts:
-            quoted_body = quote_response(response.error or "no reason given", secrets=(token,))
+        if not answer.ok or not answer.ts:
+            quoted_body = quote_response(answer.error or "no reason given", secrets=(token,))
             raise ExternalError(f"Slack does not accept the message for {self.channel}: {quoted_body}")
-        return response.ts
+        return answer.ts
 
 
 class _SlackResponse(msgspec.Struct):

@@ -40,10 +40,8 @@ message: "{{ .Node.Name }} is now {{ .State }}"
         content = _card(_truncate(title), _truncate(text), _facts(message) if self.facts else {})
         card = {"contentType": "application/vnd.microsoft.card.adaptive", "contentUrl": None, "content": content}
         body = msgspec.json.encode({"type": "message", "attachments": [card]})
-        status, response_body = await external.request(
-            "POST", self.url, body=body, headers={"Content-Type": "application/json"}
-        )
-        require_accepted(self.url, status, response_body)
+        response = await external.request("POST", self.url, body=body, headers={"Content-Type": "application/json"})
+        require_accepted(self.url, response)
 
     def problems(self) -> Iterator[tuple[str, str]]:
         if problem := url_problem(self.url):

@@ -61,8 +61,8 @@ body: '{"node": {{ printf "%q" .Node.Name }}, "state": "{{ .State }}"}'
         headers = {"Content-Type": "application/json", **self._signature(message, body)}
         if self.token:
             headers["Authorization"] = f"Bearer {self.token.strip()}"
-        status, response_body = await external.request("POST", self.url, body=body, headers=headers)
-        require_accepted(self.url, status, response_body, secrets=(self.token, self.secret))
+        response = await external.request("POST", self.url, body=body, headers=headers)
+        require_accepted(self.url, response, secrets=(self.token, self.secret))
 
     def problems(self) -> Iterator[tuple[str, str]]:
         if problem := url_problem(self.url):

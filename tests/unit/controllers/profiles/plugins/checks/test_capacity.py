@@ -4,11 +4,10 @@ from typing import Any
 
 import pytest
 
-from haulout.api.objects import RawObject
+from haulout.api.objects import MIRROR_ANNOTATION, RawObject
 from haulout.controllers.profiles.plugin import CheckResult
 from haulout.controllers.profiles.plugins.checks.capacity import Capacity
 from haulout.controllers.profiles.view import topics
-from haulout.kube.transforms import MIRROR_ANNOTATION
 from support.builders.objects import NodeObject, PodObject, a_node, a_pod
 from support.fakes.cluster_view import FakeClusterView, in_maintenance
 
