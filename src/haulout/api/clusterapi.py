@@ -106,10 +106,6 @@ class Machine(Object, frozen=True):
         return ClusterKey(self.namespace, self.spec.cluster_name)
 
     @property
-    def is_being_deleted(self) -> bool:
-        return self.metadata.deletion_timestamp is not None
-
-    @property
     def is_paused(self) -> bool:
         """Return whether its controllers must not act on it."""
         return PAUSED in self.metadata.annotations
@@ -159,10 +155,6 @@ class Cluster(Object, frozen=True):
     """A workload cluster, as represented in its management cluster."""
 
     spec: ClusterSpec = ClusterSpec()
-
-    @property
-    def is_being_deleted(self) -> bool:
-        return self.metadata.deletion_timestamp is not None
 
     @property
     def is_paused(self) -> bool:

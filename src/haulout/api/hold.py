@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 
 from haulout.api import annotations
 from haulout.api.objects import Node
+from haulout.core.text import format_instant
 
 ANNOTATION = annotations.HOLD
 HELD = "Held"  # the reason in conditions and events
@@ -40,7 +41,7 @@ class Hold:
         """Return the hold for users: `held by alice: database migration, until 2026-12-01 03:00 UTC`."""
         by = f" by {self.by}" if self.by else ""
         reason = f": {self.reason}" if self.reason else ""
-        until = f", until {_format_instant(self.until)}" if self.until else ""
+        until = f", until {format_instant(self.until)}" if self.until else ""
         problem = f" ({self.problem})" if self.problem else ""
         return f"held{by}{reason}{until}{problem}"
 
@@ -113,7 +114,3 @@ def _single_line(text: str) -> str:
     # Cut first: an annotation may have 256 KiB, and this runs for every node in every decision.
     line = " ".join(text[: 4 * _MAX_LENGTH].split())
     return line if len(line) <= _MAX_LENGTH else f"{line[: _MAX_LENGTH - 1]}…"
-
-
-def _format_instant(instant: datetime) -> str:
-    return f"{instant:%Y-%m-%d %H:%M:%S} UTC".replace(":00 UTC", " UTC")

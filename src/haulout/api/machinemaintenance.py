@@ -13,7 +13,7 @@ from enum import StrEnum
 import msgspec
 
 from haulout.api import resources
-from haulout.api.objects import Base, Object, RawObject, StatusCondition
+from haulout.api.objects import Base, Object, RawObject, StatusCondition, find_condition
 from haulout.api.resources import Resource
 
 NAMESPACE = "machine-maintenance-operator"
@@ -86,7 +86,7 @@ class MachineMaintenanceStatus(Base, frozen=True):
     conditions: tuple[StatusCondition, ...] = ()
 
     def condition(self, kind: MachineMaintenanceCondition) -> StatusCondition | None:
-        return next((condition for condition in self.conditions if condition.type == kind), None)
+        return find_condition(self.conditions, kind)
 
 
 class MachineMaintenance(Object, frozen=True):

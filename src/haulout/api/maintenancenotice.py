@@ -34,8 +34,9 @@ from enum import StrEnum
 import msgspec
 
 from haulout.api import annotations, resources
-from haulout.api.objects import Base, Node, Object, RawObject, StatusCondition, machine_key
+from haulout.api.objects import Base, Node, Object, RawObject, StatusCondition, find_condition, machine_key
 from haulout.api.resources import Resource
+from haulout.core.text import format_instant
 
 _NAME = re.compile(r"(?=.{1,182}$)[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _MAX_READABLE = 30  # characters of the notice ID in an object name
@@ -69,6 +70,9 @@ class NoticeStage(StrEnum):
     FAILED = "Failed"
     CANCELLED = "Cancelled"
     ENDED = "Ended"
+
+
+FINISHED_STAGES = (NoticeStage.CANCELLED, NoticeStage.ENDED)
 
 
 class NoticePhase(StrEnum):
@@ -152,7 +156,7 @@ class MaintenanceNoticeStatus(Base, frozen=True):
     history: tuple[NoticeHistoryEntry, ...] = ()
 
     def condition(self, kind: NoticeCondition) -> StatusCondition | None:
-        return next((condition for condition in self.conditions if condition.type == kind), None)
+        return find_condition(self.conditions, kind)
 
 
 def drain_at(spec: MaintenanceNoticeSpec, *, lead: timedelta) -> datetime | None:
@@ -253,12 +257,12 @@ def _started_phase(spec: MaintenanceNoticeSpec, now: datetime) -> PhaseStatus:
     if now < spec.end:
         return PhaseStatus(
             phase=NoticePhase.ACTIVE,
-            message=f"it has begun and should end by {_format_instant(spec.end)}",
+            message=f"it has begun and should end by {format_instant(spec.end)}",
             until=spec.end,
         )
     return PhaseStatus(
         phase=NoticePhase.ACTIVE,
-        message=f"it should have ended by {_format_instant(spec.end)}, but is still in progress",
+        message=f"it should have ended by {format_instant(spec.end)}, but is still in progress",
     )
 
 
@@ -271,36 +275,37 @@ def _phase_by_time(spec: MaintenanceNoticeSpec, now: datetime, lead: timedelta) 
     if now < due_at:
         return PhaseStatus(
             phase=NoticePhase.PLANNED,
-            message=f"it begins at {_format_instant(spec.start)} at the earliest",
+            message=f"it begins at {format_instant(spec.start)} at the earliest",
             until=due_at,
         )
     if now < spec.start:
         return PhaseStatus(
-            phase=NoticePhase.DUE, message=f"it begins at {_format_instant(spec.start)}", until=spec.start
+            phase=NoticePhase.DUE, message=f"it begins at {format_instant(spec.start)}", until=spec.start
         )
     if spec.stage:
         message = (
-            f"it may have begun at {_format_instant(spec.start)}, but {_source_name(spec)} has not reported that yet"
+            f"it may have begun at {format_instant(spec.start)}, but {_source_name(spec)} has not reported that yet"
         )
         return PhaseStatus(phase=NoticePhase.DUE, message=message, until=spec.end)
-    return PhaseStatus(phase=NoticePhase.ACTIVE, message=f"it began at {_format_instant(spec.start)}", until=spec.end)
+    return PhaseStatus(phase=NoticePhase.ACTIVE, message=f"it began at {format_instant(spec.start)}", until=spec.end)
 
 
 def _past_end_phase(spec: MaintenanceNoticeSpec, end: datetime) -> PhaseStatus:
     if spec.stage:
         message = (
-            f"it should have ended by {_format_instant(end)}, but {_source_name(spec)} never reported that it began"
+            f"it should have ended by {format_instant(end)}, but {_source_name(spec)} never reported that it began"
         )
         return PhaseStatus(phase=NoticePhase.MISSED, message=message)
-    return PhaseStatus(phase=NoticePhase.COMPLETED, message=f"its scheduled end was at {_format_instant(end)}")
+    return PhaseStatus(phase=NoticePhase.COMPLETED, message=f"its scheduled end was at {format_instant(end)}")
+
+
+def is_finished(notice: MaintenanceNotice) -> bool:
+    """Return whether the maintenance was cancelled or has ended."""
+    return notice.spec.stage in FINISHED_STAGES
 
 
 def _source_name(spec: MaintenanceNoticeSpec) -> str:
     return spec.source or "its source"
-
-
-def _format_instant(instant: datetime) -> str:
-    return f"{instant:%Y-%m-%d %H:%M:%S} UTC".replace(":00 UTC", " UTC")
 
 
 class EarlyStartAnswer(StrEnum):

@@ -32,6 +32,7 @@ import msgspec
 from haulout.api import annotations, resources
 from haulout.api.objects import Base, Object, ObjectMeta, RawObject
 from haulout.api.resources import NODES, Resource
+from haulout.core.text import format_time
 
 LAST_STATES_ANNOTATION = annotations.LAST_STATES
 NODE_UID_ANNOTATION = annotations.NODE_UID  # UID of the node that the newest entries are about
@@ -312,10 +313,6 @@ def entries_between(entries: Sequence[Entry], *, since: datetime | None, until: 
     return entries[first : last + 1]
 
 
-def format_instant(time: datetime) -> str:
-    return f"{time:%Y-%m-%d %H:%M:%S} UTC"
-
-
 def newest_entries(entries: Sequence[Entry]) -> tuple[Entry, ...]:
     """Return the newest entries that fit `MAX_ENTRIES` and `MAX_BYTES`, at least one."""
     kept: list[Entry] = []
@@ -466,7 +463,7 @@ def _gap_of_changes(entry: Entry, last_state: LastState, *, at: datetime, missin
     """Return a gap between the last recorded state of an object and the beginning of an entry."""
     changes = f"{missing} changes" if missing > 1 else "one change" if missing else "changes"
     are = "is" if missing == 1 else "are"
-    between = f"between {format_instant(last_state.since)} and {format_instant(at)}"
+    between = f"between {format_time(last_state.since)} and {format_time(at)}"
     return gap(f"{changes} of {entry.object} {are} missing {between}", time=at, missing=missing)
 
 

@@ -13,7 +13,7 @@ from enum import StrEnum
 import msgspec
 
 from haulout.api import resources
-from haulout.api.objects import Base, Object, ObjectMeta, RawObject, StatusCondition
+from haulout.api.objects import Base, Object, ObjectMeta, RawObject, StatusCondition, find_condition
 from haulout.api.resources import Resource
 from haulout.api.workloads import WorkloadBefore
 
@@ -146,7 +146,7 @@ class NodeMaintenanceStatus(Base, frozen=True):
     recovery: RecoveryStatus | None = None
 
     def condition(self, condition_type: NodeMaintenanceConditionType) -> StatusCondition | None:
-        return next((condition for condition in self.conditions if condition.type == condition_type), None)
+        return find_condition(self.conditions, condition_type)
 
 
 class ManagedFields(Base, frozen=True):
@@ -173,10 +173,6 @@ class NodeMaintenance(Object, frozen=True):
     @property
     def node(self) -> str:
         return self.spec.node_name
-
-    @property
-    def is_being_deleted(self) -> bool:
-        return self.metadata.deletion_timestamp is not None
 
 
 NODE_MAINTENANCES = Resource(

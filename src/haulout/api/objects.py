@@ -13,6 +13,7 @@ API write the ID of a machine in different ways: `oci://ocid1.instance…` and `
 """
 
 import re
+from collections.abc import Iterable
 from datetime import datetime
 from enum import StrEnum
 from typing import Any, Generic, TypeVar
@@ -89,6 +90,10 @@ class Object(Base, frozen=True):
     def resource_version(self) -> str:
         return self.metadata.resource_version
 
+    @property
+    def is_being_deleted(self) -> bool:
+        return self.metadata.deletion_timestamp is not None
+
 
 def object_key(name: str, namespace: str | None = None) -> str:
     """Return the key of an object in caches and queues: `namespace/name`, or the name."""
@@ -118,6 +123,18 @@ class StatusCondition(Condition, frozen=True):
     """A condition with its observedGeneration, as Haulout's own kinds have it."""
 
     observed_generation: int = 0
+
+
+C = TypeVar("C", bound=Condition)
+
+
+def find_condition(conditions: Iterable[C], condition_type: str) -> C | None:
+    return next((condition for condition in conditions if condition.type == condition_type), None)
+
+
+def _is_ready(conditions: Iterable[Condition]) -> bool:
+    ready = find_condition(conditions, "Ready")
+    return ready is not None and ready.status == "True"
 
 
 class Taint(Base, frozen=True):
@@ -165,6 +182,13 @@ class Node(Object, frozen=True):
     spec: NodeSpec = NodeSpec()
     status: NodeStatus = NodeStatus()
 
+    @property
+    def is_ready(self) -> bool:
+        return _is_ready(self.status.conditions)
+
+    def condition(self, condition_type: str) -> Condition | None:
+        return find_condition(self.status.conditions, condition_type)
+
 
 class EphemeralVolume(Base, frozen=True):
     """A volume whose PersistentVolumeClaim is created and deleted with the pod."""
@@ -210,6 +234,10 @@ class Pod(Object, frozen=True):
 
     spec: PodSpec = PodSpec()
     status: PodStatus = PodStatus()
+
+    @property
+    def is_ready(self) -> bool:
+        return _is_ready(self.status.conditions)
 
 
 class LeaseSpec(Base, frozen=True):

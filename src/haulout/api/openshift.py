@@ -68,10 +68,6 @@ class Machine(Object, frozen=True):
         return "" if self.status.node_ref is None else self.status.node_ref.name
 
     @property
-    def is_being_deleted(self) -> bool:
-        return self.metadata.deletion_timestamp is not None
-
-    @property
     def controller_owner(self) -> OwnerReference | None:
         """The controller that replaces this Machine when it is deleted."""
         return next((owner for owner in self.metadata.owner_references if owner.controller), None)

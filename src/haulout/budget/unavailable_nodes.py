@@ -55,7 +55,7 @@ class MaintenanceCause(StrEnum):
 
 def may_be_unavailable(node: Node) -> bool:
     """Return whether a node is unavailable, or becomes so by the passing of time alone."""
-    return is_under_maintenance(node) or not _is_ready(node)
+    return is_under_maintenance(node) or not node.is_ready
 
 
 def is_unavailable(node: Node, now: datetime) -> bool:
@@ -125,12 +125,12 @@ def _cordon_owners(node: Node) -> tuple[str, ...]:
 
 def has_become_not_ready(node: Node) -> bool:
     """Return whether a node is not ready and was ready before: it is down if that lasts."""
-    ready = _ready_condition(node)
+    ready = node.condition("Ready")
     return ready is not None and ready.status != "True" and not _is_joining(node, ready)
 
 
 def ready_transition_time(node: Node) -> datetime | None:
-    ready = _ready_condition(node)
+    ready = node.condition("Ready")
     return None if ready is None else ready.last_transition_time
 
 
@@ -188,16 +188,7 @@ def _availability_inputs(node: Node) -> object:
         )
     )
     state = node.metadata.labels.get(STATE_LABEL)
-    return node.uid, marks, state, node.spec.unschedulable, cordon.has_drain_taint(node), _is_ready(node)
-
-
-def _is_ready(node: Node) -> bool:
-    ready = _ready_condition(node)
-    return ready is not None and ready.status == "True"
-
-
-def _ready_condition(node: Node) -> Condition | None:
-    return next((condition for condition in node.status.conditions if condition.type == "Ready"), None)
+    return node.uid, marks, state, node.spec.unschedulable, cordon.has_drain_taint(node), node.is_ready
 
 
 def _has_bad_mark(node: Node) -> bool:

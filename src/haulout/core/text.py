@@ -34,6 +34,11 @@ def format_time(instant: datetime) -> str:
     return f"{instant:%Y-%m-%d %H:%M:%S} UTC"
 
 
+def format_instant(instant: datetime) -> str:
+    """Return an instant in UTC, to the minute if it is a whole one."""
+    return format_time(instant).replace(":00 UTC", " UTC")
+
+
 def closest_match(word: str, known: Iterable[str]) -> str | None:
     """Return the word in `known` that is most similar to `word`; None if none is similar."""
     import difflib  # a large module, needed only for suggestions

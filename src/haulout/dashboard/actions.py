@@ -180,7 +180,7 @@ class ActionExecutor:
         if found.node != node.name:
             text = f"NodeMaintenance {found.name} already exists, for node {found.node}: delete it first"
             raise HttpError(text, HTTPStatus.CONFLICT)
-        if found.metadata.deletion_timestamp is not None:
+        if found.is_being_deleted:
             raise HttpError(
                 f"NodeMaintenance {found.name} is being deleted: try again when it is gone", HTTPStatus.CONFLICT
             )
@@ -203,7 +203,7 @@ class ActionExecutor:
                 )
             )
         _check_node(action, found.node)
-        if found.metadata.deletion_timestamp is not None:
+        if found.is_being_deleted:
             return ActionResult(
                 response=ActionResponse(
                     message=f"NodeMaintenance {found.name} is already being deleted.", command=command

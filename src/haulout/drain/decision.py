@@ -320,7 +320,7 @@ class _DecisionBuilder:
     def _pod_progress(
         self, selected: PodToEvict, tracked: TrackedPod, owner_retry_keys: Mapping[str, str]
     ) -> PodProgress:
-        if selected.pod.metadata.deletion_timestamp is not None:
+        if selected.pod.is_being_deleted:
             return self._terminating_pod_progress(selected, tracked)
         if selected.blocker is not None:
             state = (

@@ -135,8 +135,7 @@ class LookupCache:
             node: Node = await self._client.get(NODES, name)
         except NotFound:
             return False, ()  # no kubelet will stop its pods any more
-        is_ready = any(condition.type == "Ready" and condition.status == "True" for condition in node.status.conditions)
-        return is_ready, node.spec.taints
+        return node.is_ready, node.spec.taints
 
     def _store_failure(self, request: LookupRequest, problem: str) -> None:
         if request.kind == "daemonset":

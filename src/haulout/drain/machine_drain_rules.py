@@ -22,12 +22,12 @@ import msgspec
 from haulout.api.clusterapi import DRAIN, DRAIN_RULES
 from haulout.api.objects import Node, Pod
 from haulout.drain.policy import Behavior, DrainPolicy, DrainRule
+from haulout.drain.policy_parser import format_value
 from haulout.kube import selectors
 from haulout.kube.selectors import EVERYTHING, Selector, SelectorError
 
 _KEYS = ("name", "behavior", "order", "pods", "problem")
 _VALID_ORDERS = range(-(2**31), 2**31)
-_MAX_SHOWN_CHARACTERS = 80
 _BY_LABEL = f"label {DRAIN}"
 _ANNOTATION = f"annotation {DRAIN_RULES} of the node"
 
@@ -80,13 +80,13 @@ def parse_annotation(text: str) -> tuple[DrainRule, ...]:
         # The hub writes this if it cannot read the rules. No rules would mean that all pods may leave.
         case {"problem": str(problem), **rest} if problem and not rest:
             return (_invalid_annotation_rule(problem),)
-    return (_invalid_annotation_rule(f"found {_format_value(document)}, expected rules"),)
+    return (_invalid_annotation_rule(f"found {format_value(document)}, expected rules"),)
 
 
 def _parse_rule(raw: Any) -> Iterator[DrainRule]:
     """Yield one rule for each pod selection of a MachineDrainRule, with the same behavior."""
     if not isinstance(raw, Mapping) or not isinstance(raw.get("name"), str) or not raw["name"]:
-        yield _invalid_annotation_rule(f"found {_format_value(raw)}, expected a rule with a name")
+        yield _invalid_annotation_rule(f"found {format_value(raw)}, expected a rule with a name")
         return
     name, source = raw["name"], f"MachineDrainRule {raw['name']}"
     try:
@@ -116,14 +116,14 @@ def _rule_problem(raw: Mapping[str, Any]) -> str:
     if unknown := [key for key in raw if key not in _KEYS]:
         return f"{unknown[0]}: unknown, expected one of {', '.join(_KEYS[:4])}"
     if raw.get("behavior") not in list(Behavior):
-        return f"behavior: found {_format_value(raw.get('behavior'))}, expected one of {', '.join(Behavior)}"
+        return f"behavior: found {format_value(raw.get('behavior'))}, expected one of {', '.join(Behavior)}"
     return "" if raw.get("order") is None else _order_problem(raw["order"], raw["behavior"])
 
 
 def _order_problem(order: Any, behavior: str) -> str:
     if not isinstance(order, int) or isinstance(order, bool) or order not in _VALID_ORDERS:
         return (
-            f"order: found {_format_value(order)}, expected a whole number "
+            f"order: found {format_value(order)}, expected a whole number "
             f"from {_VALID_ORDERS.start} to {_VALID_ORDERS.stop - 1}"
         )
     if behavior != Behavior.DRAIN:
@@ -136,7 +136,7 @@ def _parse_selections(raw: Any) -> Iterator[tuple[Selector, Selector | None]]:
         yield EVERYTHING, None
         return
     if not isinstance(raw, list):
-        raise _InvalidRule(f"pods: found {_format_value(raw)}, expected a list")
+        raise _InvalidRule(f"pods: found {format_value(raw)}, expected a list")
     for number, selection in enumerate(raw):
         match selection:
             case {**keys} if keys.keys() <= {"selector", "namespaceSelector"}:
@@ -145,14 +145,14 @@ def _parse_selections(raw: Any) -> Iterator[tuple[Selector, Selector | None]]:
                 yield pods, namespaces if namespaces.requirements else None
             case _:
                 expected = "selector and namespaceSelector"
-                raise _InvalidRule(f"pods[{number}]: found {_format_value(selection)}, expected {expected}")
+                raise _InvalidRule(f"pods[{number}]: found {format_value(selection)}, expected {expected}")
 
 
 def _parse_selector(raw: Any, path: str) -> Selector:
     if raw is None:
         return EVERYTHING
     if not isinstance(raw, Mapping):
-        raise _InvalidRule(f"{path}: found {_format_value(raw)}, expected matchLabels and matchExpressions")
+        raise _InvalidRule(f"{path}: found {format_value(raw)}, expected matchLabels and matchExpressions")
     try:
         return selectors.from_label_selector(raw)
     except SelectorError as error:
@@ -162,8 +162,3 @@ def _parse_selector(raw: Any, path: str) -> Selector:
 def _invalid_annotation_rule(problem: str) -> DrainRule:
     """Return a rule that makes all pods wait, sorted before all others."""
     return DrainRule(name="", source=_ANNOTATION, problem=problem)
-
-
-def _format_value(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= _MAX_SHOWN_CHARACTERS else f"{text[:_MAX_SHOWN_CHARACTERS]}…"

@@ -138,7 +138,7 @@ def _simulate(pdb: PodDisruptionBudget, selected: Sequence[Pod]) -> PdbSimulatio
 
 
 def _is_uncharged(pod: Pod, pdb: PodDisruptionBudget) -> bool:
-    if any(condition.type == "Ready" and condition.status == "True" for condition in pod.status.conditions):
+    if pod.is_ready:
         return False
     if pdb.spec.unhealthy_pod_eviction_policy == "AlwaysAllow":
         return True
@@ -148,7 +148,7 @@ def _is_uncharged(pod: Pod, pdb: PodDisruptionBudget) -> bool:
 
 
 def _needs_no_pdb(pod: Pod) -> bool:
-    return pod.status.phase in _UNCHARGED_PHASES or pod.metadata.deletion_timestamp is not None
+    return pod.status.phase in _UNCHARGED_PHASES or pod.is_being_deleted
 
 
 def _selector(pdb: PodDisruptionBudget) -> Selector | None:

@@ -146,7 +146,7 @@ class _PodSelector:
         wait_for_delete = self.policy.filters.skip_wait_for_delete
         if is_past_wait_for_delete(pod, wait_for_delete, now=self.now):
             return
-        if wait_for_delete and pod.metadata.deletion_timestamp is not None:
+        if wait_for_delete and pod.is_being_deleted:
             self.requeue_times.append(pod.metadata.deletion_timestamp + wait_for_delete + _SECOND)
         if self._needs_lookup(pod):
             return
@@ -232,7 +232,7 @@ class _PodSelector:
         self._add_pod_to_evict(pod, DEFAULT_RULE, blockers.unknown_state_blocker(pod, problem))
 
     def _keeps_coming_back(self, pod: Pod) -> bool:
-        leaving = pod.metadata.deletion_timestamp is not None
+        leaving = pod.is_being_deleted
         return not leaving and self.state.tracked_pods[pod.uid].replacement_count >= _MAX_REPLACEMENTS
 
     # Lookups

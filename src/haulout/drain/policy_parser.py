@@ -32,7 +32,7 @@ class _InvalidValue(ValueError):
 
     def __init__(self, found: Any, expected: str, path: str = "") -> None:
         self.path = path
-        super().__init__(f"found {_format_value(found)}, expected {expected}")
+        super().__init__(f"found {format_value(found)}, expected {expected}")
 
 
 def parse_policy(data: Any, *, base: DrainPolicy | None = None, path: str = "", file: str | None = None) -> DrainPolicy:
@@ -273,7 +273,7 @@ def _did_you_mean(word: Any, known: list[str]) -> str:
     return f", did you mean {by_case[match]}?" if match else ""
 
 
-def _format_value(value: Any) -> str:
+def format_value(value: Any) -> str:
     text = repr(value)
     return text if len(text) <= _MAX_SHOWN_CHARACTERS else f"{text[:_MAX_SHOWN_CHARACTERS]}…"
 

@@ -9,6 +9,7 @@ import msgspec
 from haulout.api import maintenancerecord as records
 from haulout.api.maintenancerecord import MAX_ENTRIES, Entry, NewEntry
 from haulout.api.objects import Node
+from haulout.core.text import format_time
 from haulout.kube.metrics import DROPPED_HISTORY, KubeMetrics
 
 # These bound the memory while the API server refuses all writes.
@@ -109,6 +110,6 @@ def format_entries(count: int) -> str:
 
 
 def overflow_gap(missing: int, first: datetime, last: datetime) -> Entry:
-    between = f"between {records.format_instant(first)} and {records.format_instant(last)}"
+    between = f"between {format_time(first)} and {format_time(last)}"
     why = f"{format_entries(missing)} missing {between}: more entries were pending than the operator keeps in memory"
     return msgspec.structs.replace(records.gap(why, time=last, missing=missing), since=first)

@@ -188,7 +188,7 @@ def pdb_status(
     disrupted: Mapping[str, datetime],
     now: datetime,
 ) -> RawObject:
-    ready_pods = [pod for pod in pods if pod.is_ready and pod.metadata.deletion_timestamp is None]
+    ready_pods = [pod for pod in pods if pod.is_ready and not pod.is_being_deleted]
     healthy = sum(pod.name not in disrupted for pod in ready_pods) if disrupted else len(ready_pods)
     allowed = max(healthy - requirement.desired_healthy, 0) if requirement.expected_pods > 0 else 0
     current = pdb.status

@@ -68,10 +68,6 @@ class OwnedObject(objects.Object, frozen=True, gc=True, dict=True):
     def labels(self) -> Mapping[str, str]:
         return self.metadata.labels
 
-    @property
-    def is_being_deleted(self) -> bool:
-        return self.metadata.deletion_timestamp is not None
-
     @cached_property
     def controller(self) -> OwnerReference | None:
         """Return the owner reference with `controller: true`."""
@@ -150,7 +146,7 @@ class Pod(OwnedObject, frozen=True):
     @cached_property
     def is_active(self) -> bool:
         """Return whether it is neither finished nor terminating."""
-        return self.status.phase not in _FINISHED_PHASES and self.metadata.deletion_timestamp is None
+        return self.status.phase not in _FINISHED_PHASES and not self.is_being_deleted
 
     @cached_property
     def is_ready(self) -> bool:

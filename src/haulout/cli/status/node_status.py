@@ -62,8 +62,7 @@ class NodeStatus:
 
     @property
     def is_ready(self) -> bool:
-        conditions = () if self.node is None else self.node.status.conditions
-        return any(condition.type == "Ready" and condition.status == "True" for condition in conditions)
+        return self.node is not None and self.node.is_ready
 
     @property
     def orphans(self) -> tuple[CordonOwner, ...]:

@@ -110,7 +110,7 @@ def _facts(status: NodeStatus, now: datetime) -> Iterator[tuple[str, str]]:
     if status.lease is not None:
         yield "Lease", _lease_text(status, now)
     if status.pods is not None:
-        ending = sum(pod.metadata.deletion_timestamp is not None for pod in status.pods)
+        ending = sum(pod.is_being_deleted for pod in status.pods)
         yield "Pods", format_pod_count(len(status.pods)) + (f", {ending} terminating" if ending else "")
     yield from _next_steps(status, now)
 

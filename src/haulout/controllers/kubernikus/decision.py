@@ -180,7 +180,7 @@ def decide(observation: Observation) -> Decision:
 
 def _decide_ordered(observation: Observation) -> Decision:
     node = observation.node
-    if node.metadata.deletion_timestamp is not None:
+    if node.is_being_deleted:
         return _stop_drain_first(
             observation, Decision(reason=KubernikusEventReason.NODE_DELETING, message="the node is being removed")
         )

@@ -23,7 +23,7 @@ from haulout.controllers.machines.claim_reconciler import (
 )
 from haulout.controllers.machines.executor import MachineExecutor
 from haulout.controllers.machines.informers import MachineInformers
-from haulout.controllers.machines.observation import Decision, Observation, is_ready
+from haulout.controllers.machines.observation import Decision, Observation
 from haulout.controllers.machines.reconciler import MachineMaintenanceReconciler
 from haulout.controllers.machines.settings import MachineSettings
 from haulout.kube.client import Client
@@ -109,7 +109,7 @@ class MachineMaintenanceController:
             self._enqueue_owner_and_waiting(OwnerReference(name=machine_set.name))
 
     def _on_node_change(self, old: Node | None, new: Node | None) -> None:
-        if old is not None and new is not None and is_ready(old) == is_ready(new) and hold_of(old) == hold_of(new):
+        if old is not None and new is not None and old.is_ready == new.is_ready and hold_of(old) == hold_of(new):
             return
         for node in (old, new):
             machine = None if node is None else self.informers.machine_of(node.name)

@@ -31,7 +31,7 @@ from haulout.controllers.machines.actions import (
     SetMaintenanceScheduled,
     WriteClaim,
 )
-from haulout.controllers.machines.observation import Decision, Observation, Peer, is_ready
+from haulout.controllers.machines.observation import Decision, Observation, Peer
 from haulout.controllers.machines.replacement_claim import ClaimStage, ReplacementClaim, new_claim, read_claim
 from haulout.controllers.machines.replacement_time import check_replacement_time, format_instant
 
@@ -364,7 +364,7 @@ def _control_plane_failure(observation: Observation, machine: Machine, owner: Ma
     if owner.spec.state != "Active":
         message = f"ControlPlaneMachineSet {owner.name} is not Active: nothing would create a new Machine"
         return PreflightFailure(MachineMaintenanceReason.NO_CONTROL_PLANE_MACHINE_SET, message, is_warning=True)
-    unready = [node.name for node in observation.control_plane if not is_ready(node) and node.name != machine.node]
+    unready = [node.name for node in observation.control_plane if not node.is_ready and node.name != machine.node]
     if unready or len(observation.control_plane) < owner.replicas:
         problem = (
             f"{_join_names(unready)} is not Ready"
@@ -374,7 +374,7 @@ def _control_plane_failure(observation: Observation, machine: Machine, owner: Ma
         message = f"nodes of the control plane must all be Ready before one is deleted, but {problem}"
         return PreflightFailure(MachineMaintenanceReason.CONTROL_PLANE_UNHEALTHY, message, is_warning=True)
     own_node = next((node for node in observation.control_plane if node.name == machine.node), None)
-    if own_node is None or not is_ready(own_node):
+    if own_node is None or not own_node.is_ready:
         message = f"its own node is not Ready, so etcd may have lost a member; check Machine {machine.name} by hand"
         return PreflightFailure(MachineMaintenanceReason.CONTROL_PLANE_UNHEALTHY, message, is_warning=True)
     return None

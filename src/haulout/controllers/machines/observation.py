@@ -22,7 +22,7 @@ class Peer:
     @property
     def is_ready(self) -> bool:
         """Whether the Machine has a Ready node."""
-        return self.node is not None and is_ready(self.node)
+        return self.node is not None and self.node.is_ready
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +78,3 @@ class Decision:
     requeue_at: datetime | None = None
     is_warning: bool = False  # events are of type Warning
     is_on_time: bool = True
-
-
-def is_ready(node: Node) -> bool:
-    return any(condition.type == "Ready" and condition.status == "True" for condition in node.status.conditions)

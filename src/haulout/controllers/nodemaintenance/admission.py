@@ -95,7 +95,10 @@ def node_name(obj: RawObject) -> str:
 
 
 def is_node_name(name: str) -> bool:
-    """Return whether the name is a valid node name."""
+    """Return whether the name is a valid node name.
+
+    Others are never requested: in a URL path they could mean something else.
+    """
     return len(name) <= _MAX_NAME_LENGTH and _NODE_NAME.fullmatch(name) is not None
 
 

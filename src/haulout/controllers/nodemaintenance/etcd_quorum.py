@@ -222,11 +222,11 @@ def _member_problem(pod: Pod, nodes: Mapping[str, Node | None], nodes_in_mainten
         return f"is in maintenance by NodeMaintenance {nodes_in_maintenance[name]}"
     if node is None:
         return "does not exist"
-    if _condition_status(node.status.conditions, "Ready") != "True":
+    if not node.is_ready:
         return "is not ready"
-    if pod.metadata.deletion_timestamp is not None:
+    if pod.is_being_deleted:
         return f"has {pod.name}, which is terminating"
-    if _condition_status(pod.status.conditions, "Ready") != "True":
+    if not pod.is_ready:
         return f"has {pod.name}, which is not ready"
     return ""
 

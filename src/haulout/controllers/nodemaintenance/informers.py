@@ -13,7 +13,6 @@ maintenance exists. What was taken too late is released.
 
 import asyncio
 import logging
-import re
 from collections.abc import Callable, Collection, Coroutine
 from datetime import datetime, timedelta
 from functools import partial
@@ -37,6 +36,7 @@ from haulout.budget.unavailable_nodes import (
     recovering_node_maintenances_of,
 )
 from haulout.controllers.nodemaintenance import node_lease, recovery
+from haulout.controllers.nodemaintenance.admission import is_node_name
 from haulout.controllers.nodemaintenance.recovery import RecoveryObservation
 from haulout.drain import cordon
 from haulout.errors import HauloutError, KubeError, NotFound, ObservationStale
@@ -55,8 +55,6 @@ BY_NODE = "node"
 _BY_HOLDER = "holder"
 _BY_AVAILABILITY = "service"
 _UNAVAILABLE = "out"
-_MAX_NAME_LENGTH = 253
-_NODE_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _SYNC_TIMEOUT = timedelta(seconds=10)
 _MAX_CONFIRMATION_AGE = timedelta(seconds=1)
 _ENDED_RETENTION = timedelta(minutes=30)  # longer than any write is in flight or any watch lags behind
@@ -210,7 +208,7 @@ class NodeMaintenanceInformers:
         health = self.nodes.informer.health()
         if not health.has_synced:
             raise KubeError(f"cannot read nodes: {health.problem or 'the first list is not complete'}")
-        if not _is_node_name(name):
+        if not is_node_name(name):
             return None
         node = self.nodes.get(name)
         if node is not None:
@@ -221,7 +219,7 @@ class NodeMaintenanceInformers:
             return None
 
     async def lease(self, node: str) -> Lease | None:
-        if not _is_node_name(node):
+        if not is_node_name(node):
             return None
         if self.leases.informer.health().has_synced:
             return self.leases.get(node_lease.lease_key(node, namespace=self._lease_namespace))
@@ -269,14 +267,6 @@ def maintenances_holding(node: Node) -> tuple[str, ...]:
 
 def _availability(node: Node) -> tuple[str, ...]:
     return (_UNAVAILABLE,) if may_be_unavailable(node) else ()
-
-
-def _is_node_name(name: str) -> bool:
-    """Return whether the name is a valid node name.
-
-    Others are never requested: in a URL path they could mean something else.
-    """
-    return len(name) <= _MAX_NAME_LENGTH and _NODE_NAME.fullmatch(name) is not None
 
 
 def has_relevant_change(old: Node | None, new: Node | None) -> bool:
@@ -359,7 +349,7 @@ class WorkloadInformers:
             pods = (await self._client.list(PODS, fields=f"spec.nodeName={node}")).items
         except KubeError:
             return known
-        present = [pod.uid for pod in pods if pod.metadata.deletion_timestamp is None]
+        present = [pod.uid for pod in pods if not pod.is_being_deleted]
         return workloads.without_unaffected_workloads(known, present=present)
 
     async def degraded_workloads(self, before: RecoveryStatus) -> RecoveryObservation:

@@ -59,8 +59,7 @@ def _timeout(maintenance: NodeMaintenance) -> timedelta:
 
 def missing_for_recovery(node: Node, recovery: RecoveryStatus, observation: RecoveryObservation | None) -> str:
     """Return why a node has not recovered; empty if it has."""
-    ready = next((condition for condition in node.status.conditions if condition.type == "Ready"), None)
-    if ready is None or ready.status != "True":
+    if not node.is_ready:
         return f"node {node.name} is not Ready"
     problem = recovery.problem or (observation.problem if observation is not None else "they are not watched")
     if problem:

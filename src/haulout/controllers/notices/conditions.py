@@ -53,6 +53,7 @@ from haulout.controllers.notices.drain_prediction import DrainPrediction
 from haulout.controllers.notices.node_lookup import NodeLookupResult
 from haulout.controllers.notices.remaining_pods import RemainingPods, cordoned_since
 from haulout.core import duration
+from haulout.core.text import format_instant
 from haulout.drain.cordon import InvalidCordonAnnotation, cordon_of
 
 _MIN_INTERVAL, _MAX_INTERVAL = timedelta(seconds=10), timedelta(minutes=2)  # between two pod lists
@@ -198,7 +199,7 @@ def _evaluate_planned(observation: Observation, node: Node) -> Timeliness:
     if observation.hold is not None:
         message = (
             f"node {node.name} is {observation.hold}; the maintenance begins anyway, "
-            f"at {_format_instant(observation.start or observation.now)}"
+            f"at {format_instant(observation.start or observation.now)}"
         )
         return Timeliness(False, OnTimeReason.HELD, message, observation.hold.until)
     drain_start = drain_at(observation.notice.spec, lead=observation.lead_time)
@@ -210,7 +211,7 @@ def _evaluate_planned(observation: Observation, node: Node) -> Timeliness:
     return Timeliness(
         True,
         OnTimeReason.PLANNED,
-        f"node {node.name} will be drained from {_format_instant(drain_start or observation.now)} on{duration_text}",
+        f"node {node.name} will be drained from {format_instant(drain_start or observation.now)} on{duration_text}",
     )
 
 
@@ -221,7 +222,7 @@ def _evaluate_empty(observation: Observation, node: Node, remaining: RemainingPo
         # No pod is scheduled to a cordoned node, so no check is needed before the start.
         requeue_at = observation.start if node.spec.unschedulable else min(_next_check(observation), observation.start)
     return Timeliness(
-        True, OnTimeReason.EMPTY, f"node {node.name} has been empty since {_format_instant(since)}", requeue_at
+        True, OnTimeReason.EMPTY, f"node {node.name} has been empty since {format_instant(since)}", requeue_at
     )
 
 
@@ -229,7 +230,7 @@ def _forecast(observation: Observation, node: Node, start: datetime, remaining: 
     if observation.hold is not None:
         message = (
             f"node {node.name} is {observation.hold}, and has {remaining}; "
-            f"the maintenance begins anyway, at {_format_instant(start)}"
+            f"the maintenance begins anyway, at {format_instant(start)}"
         )
         check_times = (_next_check(observation), start, observation.hold.until or start)
         return Timeliness(False, OnTimeReason.HELD, message, min(check_times))
@@ -250,13 +251,13 @@ def _forecast(observation: Observation, node: Node, start: datetime, remaining: 
         return Timeliness(
             False,
             reason,
-            f"{pods_text}, and the maintenance begins at {_format_instant(start)}: {message_part}",
+            f"{pods_text}, and the maintenance begins at {format_instant(start)}: {message_part}",
             min(_next_check(observation), start),
         )
     requeue_at = min(_next_check(observation), late_at, start)
     if not has_started:
         return Timeliness(None, OnTimeReason.NOT_STARTED, f"{pods_text}, and its drain has not begun yet", requeue_at)
-    progress_text = "it is cordoned" if since is None else f"its drain has been running since {_format_instant(since)}"
+    progress_text = "it is cordoned" if since is None else f"its drain has been running since {format_instant(since)}"
     return Timeliness(True, OnTimeReason.DRAINING, f"{pods_text}; {progress_text}", requeue_at)
 
 
@@ -274,7 +275,7 @@ def _deadlines(
             yield (
                 late_at,
                 OnTimeReason.STARTED_TOO_LATE,
-                f"its drain has been running since {_format_instant(since)}, and {from_history}",
+                f"its drain has been running since {format_instant(since)}, and {from_history}",
             )
         yield start - third, OnTimeReason.BLOCKED, f"the drain does not finish; {hint}"
         return
@@ -296,10 +297,6 @@ def _keep_late(observation: Observation, timeliness: Timeliness) -> Timeliness:
 def _next_check(observation: Observation) -> datetime:
     interval = _MAX_INTERVAL if observation.start is None else observation.drain_window / _CHECKS_PER_DRAIN
     return observation.now + min(max(interval, _MIN_INTERVAL), _MAX_INTERVAL)
-
-
-def _format_instant(instant: datetime) -> str:
-    return f"{instant:%Y-%m-%d %H:%M:%S} UTC".replace(":00 UTC", " UTC")
 
 
 def emptied_condition(observation: Observation, timeliness: Timeliness | None) -> StatusCondition | None:

@@ -21,7 +21,6 @@ from haulout.api.maintenancenotice import MaintenanceNotice, NoticePhase
 from haulout.api.objects import Condition, Node, NodeConditionType, RawObject
 from haulout.api.reasons import NodeConditionReason
 from haulout.api.resources import NODES
-from haulout.controllers.notices.remaining_pods import node_condition
 from haulout.core.timestamps import whole_seconds
 from haulout.errors import Forbidden, Invalid
 from haulout.kube.client import Client
@@ -55,18 +54,18 @@ def status_patch(node: Node, notices: Collection[MaintenanceNotice], *, now: dat
 
 def has_same_conditions(old: Node, new: Node) -> bool:
     """Return whether both versions of a node have the same maintenance conditions."""
-    return all(node_condition(old, kind) == node_condition(new, kind) for kind, _ in _CONDITION_PHASES)
+    return all(old.condition(kind) == new.condition(kind) for kind, _ in _CONDITION_PHASES)
 
 
 def has_our_conditions(node: Node) -> bool:
     """Return whether a node has a condition that this module wrote for an announced maintenance."""
-    conditions = (node_condition(node, kind) for kind, _ in _CONDITION_PHASES)
+    conditions = (node.condition(kind) for kind, _ in _CONDITION_PHASES)
     return any(condition is not None and condition.message.startswith(OUR_PREFIX) for condition in conditions)
 
 
 def _changes(node: Node, notices: Collection[MaintenanceNotice], *, now: datetime) -> Iterator[RawObject]:
     for kind, phases in _CONDITION_PHASES:
-        found = node_condition(node, kind)
+        found = node.condition(kind)
         relevant = sorted((notice for notice in notices if notice.status.phase in phases), key=_urgency)
         if relevant and _may_write(found):
             status, reason, message = "True", relevant[0].spec.kind, _message(relevant)

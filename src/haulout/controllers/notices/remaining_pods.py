@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
-from haulout.api.objects import Condition, Node, NodeConditionType, Pod
+from haulout.api.objects import Node, NodeConditionType, Pod
 from haulout.api.resources import PODS
 from haulout.core.text import format_list, format_pod_count
 from haulout.drain.cordon import InvalidCordonAnnotation, cordon_of
@@ -51,7 +51,7 @@ def must_leave(pod: Pod) -> bool:
 
 def drained_at(node: Node) -> datetime | None:
     """Return since when the node has the condition Drained; None if it does not."""
-    condition = node_condition(node, NodeConditionType.DRAINED)
+    condition = node.condition(NodeConditionType.DRAINED)
     return condition.last_transition_time if condition is not None and condition.status == "True" else None
 
 
@@ -62,7 +62,3 @@ def cordoned_since(node: Node) -> datetime | None:
     except InvalidCordonAnnotation:
         return None
     return min((owner.since for owner in mark.owners.values()), default=None) if mark is not None else None
-
-
-def node_condition(node: Node, condition_type: str) -> Condition | None:
-    return next((condition for condition in node.status.conditions if condition.type == condition_type), None)

@@ -25,10 +25,12 @@ from datetime import datetime, timedelta
 import msgspec
 
 from haulout.api.maintenancenotice import (
+    FINISHED_STAGES,
     MaintenanceKind,
     MaintenanceNotice,
     MaintenanceNoticeSpec,
     NoticeStage,
+    is_finished,
     object_name,
 )
 from haulout.api.notice_reports import MaintenancePlan, NoticeReport, merge_report, missing_annotations, plan_of
@@ -50,7 +52,6 @@ _HEALTH_GRACE_PERIOD = timedelta(hours=2)  # how long after its end an event tha
 _MAX_CLOCK_SKEW = timedelta(minutes=5)
 # A spot instance is often stopped later than announced. Its notice must not end before.
 SPOT_GRACE_PERIOD = timedelta(minutes=10)
-_FINISHED_STAGES = (NoticeStage.ENDED, NoticeStage.CANCELLED)
 _COUNTERPART = {EventType.SCHEDULED_EVENT: EventType.HEALTH, EventType.HEALTH: EventType.SCHEDULED_EVENT}
 _STOPPING_EVENT_TYPES = (
     EventType.SCHEDULED_EVENT,
@@ -146,11 +147,6 @@ class KnownNotices:
             yield _report(event, self._unused_notice_id(event.notice_id))
 
 
-def is_finished(notice: MaintenanceNotice) -> bool:
-    """Return whether the notice was cancelled or ended."""
-    return notice.spec.stage in _FINISHED_STAGES
-
-
 def has_event_type(notice: MaintenanceNotice, event_type: EventType) -> bool:
     """Return whether a notice has an ID of this event type."""
     return event_type in notice.metadata.annotations
@@ -185,7 +181,7 @@ def _is_new_maintenance(notice: MaintenanceNotice, event: InstanceEvent) -> bool
         or event.plan is None
     ):
         return False
-    return notice.spec.stage in (NoticeStage.STARTED, *_FINISHED_STAGES) and event.plan.start != notice.spec.start
+    return notice.spec.stage in (NoticeStage.STARTED, *FINISHED_STAGES) and event.plan.start != notice.spec.start
 
 
 def _is_correlated(notice: MaintenanceNotice, event: InstanceEvent) -> bool:
@@ -218,7 +214,7 @@ def _is_correlated(notice: MaintenanceNotice, event: InstanceEvent) -> bool:
 
 def _is_likely_same(notice: MaintenanceNotice, event: InstanceEvent) -> bool:
     """Return whether an open notice is probably about the same maintenance, although no ID says so."""
-    if is_finished(notice) or event.stage in _FINISHED_STAGES:
+    if is_finished(notice) or event.stage in FINISHED_STAGES:
         return False
     if event.event_type is EventType.STATE_CHANGE:
         return _ends_in_a_stop(notice)
@@ -248,7 +244,7 @@ def _is_irrelevant_end(event: InstanceEvent) -> bool:
 
     Events of Health are excluded: its messages arrive in any order, and the last one may arrive first.
     """
-    return event.stage in _FINISHED_STAGES and event.event_type is not EventType.HEALTH
+    return event.stage in FINISHED_STAGES and event.event_type is not EventType.HEALTH
 
 
 def _is_newer(spec: MaintenanceNoticeSpec, at: datetime) -> bool:

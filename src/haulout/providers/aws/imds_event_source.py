@@ -22,13 +22,13 @@ from typing import Protocol
 
 import msgspec
 
-from haulout.api.maintenancenotice import MaintenanceKind, MaintenanceNotice, NoticeStage
+from haulout.api.maintenancenotice import MaintenanceKind, MaintenanceNotice, NoticeStage, is_finished
 from haulout.api.notice_reports import MaintenancePlan, NoticeReport
 from haulout.core.backoff import Backoff
 from haulout.core.clock import Clock
 from haulout.core.retry import Retry
 from haulout.errors import CloudError, KubeError
-from haulout.providers.aws.correlation import SPOT_GRACE_PERIOD, end_stage, has_event_type, is_finished
+from haulout.providers.aws.correlation import SPOT_GRACE_PERIOD, end_stage, has_event_type
 from haulout.providers.aws.imds import HISTORY, REBALANCE, SCHEDULED, SPOT, TARGET_STATE, Ec2InstanceMetadata
 from haulout.providers.aws.instance_events import (
     SHOWN_BY_IMDS,

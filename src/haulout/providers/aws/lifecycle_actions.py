@@ -18,7 +18,13 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from haulout.api.maintenancenotice import MAINTENANCE_NOTICES, MaintenanceKind, MaintenanceNotice, NoticeStage
+from haulout.api.maintenancenotice import (
+    MAINTENANCE_NOTICES,
+    MaintenanceKind,
+    MaintenanceNotice,
+    NoticeStage,
+    is_finished,
+)
 from haulout.api.notice_reports import NoticeReport
 from haulout.api.objects import Node
 from haulout.controllers.notices.remaining_pods import drained_at
@@ -30,7 +36,7 @@ from haulout.kube.client import Client
 from haulout.kube.informer import Informer, as_is
 from haulout.kube.reflector import ListWatch
 from haulout.providers.aws.api import AutoScaling, explain_error
-from haulout.providers.aws.correlation import has_event_type, is_finished
+from haulout.providers.aws.correlation import has_event_type
 from haulout.providers.aws.instance_events import (
     HOOK_TOKEN_PREFIX,
     LIFECYCLE_GROUP,

@@ -14,7 +14,7 @@ from haulout.api.notice_reports import NoticeReport
 from haulout.api.objects import Node
 from haulout.api.resources import PODS
 from haulout.controllers.notices.node_lookup import MACHINE_ADDRESS, NodeLookup
-from haulout.controllers.notices.remaining_pods import must_leave, node_condition
+from haulout.controllers.notices.remaining_pods import must_leave
 from haulout.core.clock import Clock
 from haulout.errors import CloudError
 from haulout.kube.client import Client
@@ -91,11 +91,6 @@ class NodeIndex:
         """Return the name of the only node with this instance in its provider ID; empty if there is none or several."""
         found = tuple(self._nodes.get(instance, {}))
         return found[0] if len(found) == 1 else ""
-
-
-def is_ready(node: Node) -> bool:
-    ready = node_condition(node, "Ready")
-    return ready is not None and ready.status == "True"
 
 
 async def is_empty(client: Client, node: Node) -> bool:

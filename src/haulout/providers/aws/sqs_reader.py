@@ -28,7 +28,7 @@ from haulout.providers.aws.api import MAX_MESSAGES, Document, Sqs, explain_error
 from haulout.providers.aws.instance_events import EventType, InstanceEvent, UnreadableEvent
 from haulout.providers.aws.instance_status_poller import InstanceStatusPoller
 from haulout.providers.aws.lifecycle_actions import LifecycleActions
-from haulout.providers.aws.node_index import InstanceTags, NetworkIdentities, NodeIndex, is_ready
+from haulout.providers.aws.node_index import InstanceTags, NetworkIdentities, NodeIndex
 from haulout.providers.aws.notice_writer import AwsNoticeWriter
 from haulout.providers.aws.sqs_messages import Launch, parse_message
 from haulout.providers.cloud_calls import LastAnswer
@@ -227,7 +227,7 @@ class SqsReader:
     async def _complete_launch(self, launch: Launch) -> bool:
         await self._identities.resolve(launch.instance)
         nodes = self._node_index.nodes(launch.instance)
-        if not any(is_ready(node) for node in nodes):
+        if not any(node.is_ready for node in nodes):
             return False
         await self._lifecycle_actions.complete(
             launch.instance, group=launch.group, hook=launch.hook, token=launch.token

@@ -18,7 +18,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, 
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from haulout.api.maintenancenotice import MaintenanceNotice, NoticeStage
+from haulout.api.maintenancenotice import MaintenanceNotice, NoticeStage, is_finished
 from haulout.api.notice_reports import NoticeReport
 from haulout.api.objects import Node
 from haulout.core.backoff import POLL_FAILED
@@ -32,7 +32,6 @@ from haulout.providers.event_source import BaseEventSource
 from haulout.providers.gcp import SOURCE
 from haulout.providers.gcp.compute_api import NOT_FOUND, Compute, Document, Page, explain_error, is_retryable
 from haulout.providers.gcp.correlation import (
-    is_finished,
     is_planned_ahead,
     reports_of_missing_machine,
     reports_of_upcoming,

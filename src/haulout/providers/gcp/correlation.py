@@ -19,7 +19,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 
 from haulout.api import annotations
-from haulout.api.maintenancenotice import MaintenanceKind, MaintenanceNotice, NoticeStage, may_have_started
+from haulout.api.maintenancenotice import MaintenanceKind, MaintenanceNotice, NoticeStage, is_finished, may_have_started
 from haulout.api.notice_reports import MaintenancePlan, NoticeReport
 from haulout.providers.gcp import SOURCE
 from haulout.providers.gcp.upcoming_maintenance import (
@@ -36,16 +36,10 @@ MAINTENANCE_EVENT = annotations.GCP_MAINTENANCE_EVENT
 BOOT_ID = annotations.GCP_BOOT  # boot ID at the announcement: if it is unchanged, the machine was not restarted since
 
 _NONE = "NONE"
-_FINISHED_STAGES = (NoticeStage.CANCELLED, NoticeStage.ENDED)
 _MAX_EVENT_LEAD = timedelta(hours=1)  # how long before its start a machine is informed, at most
 _EVENT_LINGER = timedelta(minutes=10)
 _ID = re.compile(r"(?P<number>[0-9]+)-(?:(?P<word>event|preempted)-)?.*")
 _STOPPING_KINDS = (MaintenanceKind.REBOOT, MaintenanceKind.STOP, MaintenanceKind.UNKNOWN)
-
-
-def is_finished(notice: MaintenanceNotice) -> bool:
-    """Return whether the notice was cancelled or ended."""
-    return notice.spec.stage in _FINISHED_STAGES
 
 
 def is_planned_ahead(notice: MaintenanceNotice) -> bool:

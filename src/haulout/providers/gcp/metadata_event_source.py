@@ -23,7 +23,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from haulout.api.maintenancenotice import MaintenanceNotice
+from haulout.api.maintenancenotice import MaintenanceNotice, is_finished
 from haulout.api.notice_reports import NoticeReport
 from haulout.core.backoff import RECONNECT
 from haulout.core.clock import Clock
@@ -34,7 +34,6 @@ from haulout.providers.event_source import AgentEventSource
 from haulout.providers.gcp import SOURCE
 from haulout.providers.gcp.correlation import (
     BOOT_ID,
-    is_finished,
     reports_of_maintenance_event,
     reports_of_missing_machine,
     reports_of_preemption,

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from haulout.api import annotations
-from haulout.api.maintenancenotice import MaintenanceKind, MaintenanceNotice, NoticeStage, may_have_started
+from haulout.api.maintenancenotice import MaintenanceKind, MaintenanceNotice, NoticeStage, is_finished, may_have_started
 from haulout.api.notice_reports import MaintenancePlan, NoticeReport
 from haulout.api.objects import Node
 from haulout.api.resources import NODES
@@ -46,7 +46,6 @@ TERMINATING = f"{_PREFIX}/impending-node-termination"  # a taint
 GONE_AT = annotations.GKE_GONE_AT
 
 _SECONDS = re.compile(r"[0-9]{1,11}", re.ASCII)  # more digits are no valid year
-_FINISHED_STAGES = (NoticeStage.CANCELLED, NoticeStage.ENDED)
 _FALSE = "false"
 
 
@@ -194,11 +193,6 @@ def end_report(notice: MaintenanceNotice, *, at: datetime) -> NoticeReport:
     return NoticeReport(
         source=SOURCE, notice_id=spec.notice_id, at=at, node_name=spec.node_name, stage=stage, notes=annotations
     )
-
-
-def is_finished(notice: MaintenanceNotice) -> bool:
-    """Return whether the notice was cancelled or ended."""
-    return notice.spec.stage in _FINISHED_STAGES
 
 
 def _matching_notice(known: Sequence[MaintenanceNotice], labels: MaintenanceLabels) -> MaintenanceNotice | None:

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from haulout.api import annotations
-from haulout.api.maintenancenotice import MaintenanceNotice, NoticeStage
+from haulout.api.maintenancenotice import FINISHED_STAGES, MaintenanceNotice, is_finished
 from haulout.api.notice_reports import NoticeReport, combine_reports, plan_of
 from haulout.core.walltime import TICK
 
@@ -27,7 +27,6 @@ ENDED_BY_MESSAGE = annotations.OCI_ENDED_BY_MESSAGE
 _OFFSET = annotations.OCI_OFFSET_PREFIX  # followed by the partition: offset of the last message
 _DIGITS = 20  # zero-padded, so that offsets compare as text
 _TIME_PRECISION = timedelta(milliseconds=1)  # the precision of an eventTime
-_FINISHED_STAGES = (NoticeStage.ENDED, NoticeStage.CANCELLED)
 _NUMBER = re.compile(r"[0-9]{1,18}")
 
 
@@ -54,7 +53,7 @@ class Run:
     @property
     def is_finished(self) -> bool:
         """Whether the report ends the maintenance. A later open stage then begins another run."""
-        return self.report.stage in _FINISHED_STAGES
+        return self.report.stage in FINISHED_STAGES
 
 
 @dataclass(slots=True)
@@ -115,7 +114,7 @@ def split_runs(messages: Sequence[tuple[NoticeReport, Position | None]]) -> Iter
     """Yield the runs of messages about one maintenance; an open stage after an end begins a new run."""
     run: Run | None = None
     for report, position in messages:
-        if run is None or (run.is_finished and report.stage not in _FINISHED_STAGES):
+        if run is None or (run.is_finished and report.stage not in FINISHED_STAGES):
             if run is not None:
                 yield run
             run = Run(report, position)
@@ -135,11 +134,6 @@ def ordered(notice: MaintenanceNotice | None, report: NoticeReport) -> NoticeRep
 def _after(reported_at: datetime, report: NoticeReport) -> NoticeReport:
     is_same = report.at <= reported_at < report.at + _TIME_PRECISION
     return replace(report, at=reported_at + TICK) if is_same else report
-
-
-def is_finished(notice: MaintenanceNotice) -> bool:
-    """Return whether the notice was cancelled or ended."""
-    return notice.spec.stage in _FINISHED_STAGES
 
 
 def maintenance_of(notice: MaintenanceNotice) -> str:

@@ -30,7 +30,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
 from haulout.api import annotations
-from haulout.api.maintenancenotice import MaintenanceKind, NoticeStage
+from haulout.api.maintenancenotice import MaintenanceKind, is_finished
 from haulout.api.notice_reports import MaintenancePlan, NoticeReport
 from haulout.api.objects import Base, Node, Object, ObjectMeta, RawObject, machine_key
 from haulout.api.resources import Resource
@@ -51,7 +51,6 @@ ADOPTED_LABEL = annotations.ADOPTED  # a label of CronJobs that we suspended
 NOTICE_ANNOTATION = annotations.ADOPTED_NOTICE  # an annotation of these CronJobs: the name of their notice
 ADOPTED_FROM_ANNOTATION = annotations.ADOPTED_FROM  # an annotation of notices: the CronJob
 
-_FINISHED_STAGES = (NoticeStage.CANCELLED, NoticeStage.ENDED)
 _WAIT_FOR_OCI_UNTIL = timedelta(hours=1)  # before the drain
 
 ListOpenMaintenance = Callable[[str], Awaitable[Sequence[NoticeReport]]]
@@ -230,7 +229,7 @@ class CronJobAdoption:
             )
             for report in reports
         }
-        if notices[matching.name].spec.stage in _FINISHED_STAGES:
+        if is_finished(notices[matching.name]):
             # An earlier maintenance of the machine has the name, for some more days. The CronJob will do its work.
             log.warning("oci: CronJob %s is not adopted: MaintenanceNotice %s is over", job.key, matching.name)
             return

@@ -20,7 +20,7 @@ from datetime import timedelta
 from random import Random
 from typing import Protocol, TypeVar
 
-from haulout.api.maintenancenotice import MaintenanceNotice, NoticeStage
+from haulout.api.maintenancenotice import MaintenanceNotice, NoticeStage, is_finished
 from haulout.api.notice_reports import NoticeReport
 from haulout.core.backoff import RECONNECT, Backoff
 from haulout.core.clock import Clock
@@ -36,7 +36,6 @@ from haulout.providers.oci.correlation import (
     Occurrences,
     Run,
     heard_annotation,
-    is_finished,
     ordered,
     split_runs,
 )

@@ -5,10 +5,16 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from haulout.api.maintenancenotice import MaintenanceKind, MaintenanceNotice, MaintenanceNoticeSpec, NoticeStage
+from haulout.api.maintenancenotice import (
+    MaintenanceKind,
+    MaintenanceNotice,
+    MaintenanceNoticeSpec,
+    NoticeStage,
+    is_finished,
+)
 from haulout.api.notice_reports import NoticeReport, merge_report, missing_annotations
 from haulout.api.objects import ObjectMeta
-from haulout.providers.aws.correlation import KnownNotices, is_finished
+from haulout.providers.aws.correlation import KnownNotices
 from haulout.providers.aws.instance_events import EventType, InstanceEvent
 from haulout.providers.aws.instance_status import InstanceStatus, parse_status
 from haulout.providers.aws.sqs_messages import parse_message

@@ -219,8 +219,7 @@ def _scheduling_facts(row: _Row | None) -> object:
     if row is None:
         return None
     node = row.node
-    is_ready = any(condition.type == "Ready" and condition.status == "True" for condition in node.status.conditions)
-    return scheduling.hard_taints(node), node.status.allocatable, is_ready
+    return scheduling.hard_taints(node), node.status.allocatable, node.is_ready
 
 
 def _profile_states(row: _Row | None) -> dict[str, str]:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 
 from haulout.api.maintenancerecord import Entry as Recorded
-from haulout.api.nodemaintenance import NodeMaintenance, NodeMaintenancePhase
+from haulout.api.nodemaintenance import NodeMaintenance, NodeMaintenanceConditionType, NodeMaintenancePhase
 from haulout.controllers.profiles.config.model import Configuration, Profile, StateTransition
 from haulout.controllers.profiles.explain.explanation import remedies_for
 from haulout.controllers.profiles.explain.remedies import format_remedy
@@ -237,7 +237,7 @@ def _drain_of_order(order: NodeMaintenance) -> DrainSummary:
 
 
 def _drained_message(order: NodeMaintenance) -> str:
-    drained = next((condition for condition in order.status.conditions if condition.type == "Drained"), None)
+    drained = order.status.condition(NodeMaintenanceConditionType.DRAINED)
     return "" if drained is None else drained.message
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from haulout.api.maintenancenotice import MaintenanceNotice
 from haulout.api.nodemaintenance import NodeMaintenance
-from haulout.api.objects import Condition, Node, Object
+from haulout.api.objects import Node, Object
 from haulout.budget.budget_check import WaitingList
 from haulout.budget.limits import Budget
 from haulout.controllers.nodemaintenance.informers import BY_NODE as OF_ORDERS
@@ -65,15 +65,6 @@ class NodeSnapshot:
     notices: tuple[MaintenanceNotice, ...] = ()  # those that are not over
     knows_orders: bool = True  # all NodeMaintenances are known: a missing one is deleted
     waiting_positions: Mapping[str, int] = field(default_factory=dict)  # by NodeMaintenance: its place in the line
-
-    @property
-    def ready_condition(self) -> Condition | None:
-        return next((condition for condition in self.node.status.conditions if condition.type == "Ready"), None)
-
-    @property
-    def is_ready(self) -> bool:
-        ready = self.ready_condition
-        return ready is not None and ready.status == "True"
 
 
 class NodeObserver:

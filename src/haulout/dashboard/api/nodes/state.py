@@ -422,8 +422,8 @@ def _assess_idle(observation: NodeSnapshot, assessment: NodeAssessment | None) -
         return assessment
     if observation.info is not None and observation.info.problem:
         return NodeAssessment(state=NodeState.IDLE, why=observation.info.problem)
-    ready = observation.ready_condition
-    if ready is not None and not observation.is_ready:
+    ready = observation.node.condition("Ready")
+    if ready is not None and not observation.node.is_ready:
         message = ready.message or ready.reason
         return NodeAssessment(
             state=NodeState.IDLE,

@@ -52,7 +52,7 @@ def summarize_node(observation: NodeSnapshot) -> tuple[NodeSummary, NodeAssessme
         progress=assessment.progress,
         zone=zone_of(labels),
         pool=pool_of(labels),
-        is_ready=observation.is_ready,
+        is_ready=observation.node.is_ready,
         is_cordoned=node.spec.unschedulable,
         profiles={name: entry.current for name, entry in observation.entries.items()},
         notices=len(observation.notices),

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from haulout.api.objects import MIRROR_ANNOTATION, Node, RawObject
+from haulout.api.objects import MIRROR_ANNOTATION, RawObject
 from haulout.controllers.profiles.plugin import Check, CheckResult, Need, PluginContext, State, fails, passes
 from haulout.controllers.profiles.view import topics
 from haulout.controllers.profiles.view.scheduling import NodeCapacity, has_ended, pending_pod, place_pods
@@ -66,12 +66,8 @@ def _target_capacities(context: PluginContext) -> Iterator[NodeCapacity]:
     """Yield the capacities of the nodes that pods could move to, in the order of their names."""
     leaving = {other.node.name for other in context.cluster.nodes_in(State.IN_MAINTENANCE)} | {context.node.name}
     for observed in sorted(context.cluster.nodes(), key=lambda observed: observed.node.name):
-        if observed.node.name in leaving or observed.node.spec.unschedulable or not _is_ready(observed.node):
+        if observed.node.name in leaving or observed.node.spec.unschedulable or not observed.node.is_ready:
             continue
         room = context.cluster.free_capacity(observed.node.name)
         if room is not None:
             yield room
-
-
-def _is_ready(node: Node) -> bool:
-    return any(condition.type == "Ready" and condition.status == "True" for condition in node.status.conditions)

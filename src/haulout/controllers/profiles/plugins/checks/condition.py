@@ -25,9 +25,7 @@ class Condition(Check):
     status: str = option("The status that it must have: `'True'`, `'False'` or `'Unknown'`, in quotes.", required=True)
 
     def evaluate(self, context: PluginContext) -> CheckResult:
-        found = next(
-            (condition for condition in context.node.status.conditions if condition.type == self.condition), None
-        )
+        found = context.node.condition(self.condition)
         return _comparison.compare_condition(
             self.condition,
             found.status if found else None,

@@ -76,7 +76,7 @@ class Recovered(Check):
 
     def _node_problem(self, context: PluginContext) -> CheckResult | None:
         node = context.node.name
-        ready = next((condition for condition in context.node.status.conditions if condition.type == "Ready"), None)
+        ready = context.node.condition("Ready")
         if ready is None:
             return unknown(f"node {node} has no condition Ready")
         if ready.status != "True":

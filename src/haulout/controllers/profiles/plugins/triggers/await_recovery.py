@@ -40,7 +40,7 @@ class AwaitRecovery(Trigger):
             result = _CHECK.evaluate(context)
         except HauloutError as error:
             result = unknown(str(error))
-        if result.passed or (not context.checks_still_pass and _is_ready(context)):
+        if result.passed or (not context.checks_still_pass and context.node.is_ready):
             return ()
         started_at = context.chain_started_at or context.now
         until = add_saturating(started_at, self.timeout)
@@ -60,7 +60,3 @@ class AwaitRecovery(Trigger):
     @property
     def needs_workload_record(self) -> bool:
         return True
-
-
-def _is_ready(context: PluginContext) -> bool:
-    return any(condition.type == "Ready" and condition.status == "True" for condition in context.node.status.conditions)
