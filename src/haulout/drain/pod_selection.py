@@ -146,7 +146,7 @@ class _PodSelector:
         wait_for_delete = self.policy.filters.skip_wait_for_delete
         if is_past_wait_for_delete(pod, wait_for_delete, now=self.now):
             return
-        if wait_for_delete and pod.is_being_deleted:
+        if wait_for_delete and pod.metadata.deletion_timestamp is not None:
             self.requeue_times.append(pod.metadata.deletion_timestamp + wait_for_delete + _SECOND)
         if self._needs_lookup(pod):
             return
