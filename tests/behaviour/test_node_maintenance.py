@@ -194,7 +194,7 @@ async def test_long_drain_logs_the_line_that_scripts_search_for(
 ) -> None:
     """A26: Haulout drains in one pass, and logs the line once."""
     del short_durations
-    caplog.set_level(logging.INFO, logger="haulout.controllers.nodemaintenance")
+    caplog.set_level(logging.INFO, logger="haulout.NodeMaintenance")
     is_real = a_cluster().control_plane is not None
     slow = a_pod("shop/slow", on="n1", grace=80, behaviour={"stop-seconds": "3" if is_real else "70"})
     async with (

@@ -2,15 +2,16 @@
 
 Each alert is about something that a person can fix. Gauges of the leader are aggregated with `max`, because replicas
 that do not lead expose none, or outdated values. Each alert has a section in the runbook, docs/operations/alerts.md.
+Alerts about a component are beside it (`haulout.runtime.package_files`).
 """
 
 from typing import Any
 
 from haulout.api.clusterapi import EXTENSION_LEASE
 from haulout.api.leases import LEADER_LEASE, PROFILES_LEASE
+from haulout.app.components import packagings
 from haulout.drain.blockers import PROGRESS_KINDS
-from haulout.runtime.package_files import Alert, Severity
-from tools.components import packaged_components
+from haulout.runtime.package_files import NODE_HINT, Alert, Severity
 
 RUNBOOK = "https://haulout.dev/docs/operations/alerts.html"  # the page on the public site; change it for a mirror
 # client-go programs expose the same metric
@@ -18,7 +19,6 @@ _LEASES = f"{LEADER_LEASE}|{PROFILES_LEASE}|{EXTENSION_LEASE}".replace(".", "[.]
 # Each program always exposes its own lease: 0 on a standby. The lease of profiles exists only with a configuration.
 _REPLICAS = f'leader_election_master_status{{name=~"{LEADER_LEASE}|{EXTENSION_LEASE}"}}'.replace(".", "[.]")
 _PROGRESS_KINDS = "|".join(PROGRESS_KINDS)
-_NODE_HINT = "`haulout top` shows all nodes, `haulout why NODE` what a node waits for."
 
 
 ALERTS = (
@@ -47,29 +47,6 @@ ALERTS = (
         "app.kubernetes.io/name=haulout --tail=50`, or haulout-hub.",
     ),
     Alert(
-        name="HauloutConfigurationBroken",
-        expr="min(haulout_profiles_configuration_valid) == 0",
-        for_="5m",
-        summary="The configuration of Haulout is invalid, and the previous one stays in force",
-        description="The log and the Configuration page of the dashboard name the line. Check a file before you "
-        "apply it: `haulout check FILE`.",
-    ),
-    Alert(
-        name="HauloutNodesSkipped",
-        expr="max(haulout_profiles_nodes_skipped) > 0",
-        for_="15m",
-        summary="Profiles skip {{ $value }} nodes",
-        description="Their data cannot be parsed, or the API server refuses to change them. " + _NODE_HINT,
-    ),
-    Alert(
-        name="HauloutTransitionsFailing",
-        expr="sum by (profile) (increase(maintenance_controller_transition_failure_count[15m])) > 0",
-        for_="15m",
-        summary="Transitions of profile {{ $labels.profile }} fail repeatedly",
-        description="A check or a trigger of the profile fails. `kubectl get events -A --field-selector "
-        "reason=ChangeMaintenanceStateFailed` names the nodes, `haulout why NODE` shows the error.",
-    ),
-    Alert(
         name="HauloutDrainBlocked",
         expr=f'max by (controller, kind) (haulout_drains_blocked{{kind!~"{_PROGRESS_KINDS}"}}) > 0',
         for_="30m",
@@ -92,92 +69,9 @@ ALERTS = (
         for_="4h",
         summary="Maintenance waits because the budget is exhausted: {{ $labels.limit }} ({{ $labels.group }})",
         description="As many nodes are out of service as the limit allows. Find nodes that do not return: `haulout "
-        "top`, or `kubectl get nodes | grep -v ' Ready '` for nodes that are down. " + _NODE_HINT,
+        "top`, or `kubectl get nodes | grep -v ' Ready '` for nodes that are down. " + NODE_HINT,
     ),
-    Alert(
-        name="HauloutCloudSourceDown",
-        expr="max by (source) (haulout_notices_source_up) == 0",
-        for_="10m",
-        severity=Severity.CRITICAL,
-        summary="Haulout receives no events of {{ $labels.source }}: maintenance may start without a notice",
-        description="`haulout cluster-info` and the Health page of the dashboard show the error. Most often it is "
-        "about credentials, permissions or the network.",
-    ),
-    Alert(
-        name="HauloutAgentSourceDown",
-        expr="count by (cloud) (haulout_agent_up == 0) > 0",
-        for_="10m",
-        summary="{{ $value }} agents receive no events of {{ $labels.cloud }}: maintenance may start without a notice",
-        description="The pods of these agents are not ready, and their logs have the error: `kubectl get pods -A -l "
-        "app.kubernetes.io/name=haulout-agent`. Nodes are still drained for maintenance that was "
-        "announced before.",
-    ),
-    Alert(
-        name="HauloutCloudMessagesQuarantined",
-        expr="sum by (source) (increase(haulout_notices_quarantined_total[1h])) > 0",
-        summary="Messages of {{ $labels.source }} could not be parsed, and were quarantined",
-        description="An Event in the operator's namespace quotes them: `kubectl get events -A --field-selector "
-        "reason=NoticeUnreadable`. If they announce maintenance, create the notice by hand: `haulout "
-        "notice create`.",
-    ),
-    Alert(
-        name="HauloutNodeNotEmptyInTime",
-        expr="max by (source) (haulout_notices_late) > 0",
-        severity=Severity.CRITICAL,
-        summary="{{ $value }} nodes will not be empty when the maintenance announced by {{ $labels.source }} starts",
-        description="`kubectl get maintenancenotices` names the nodes, `haulout why NODE` shows what a node waits "
-        "for. To drain a node at once: `haulout drain NODE`.",
-    ),
-    Alert(
-        name="HauloutNoticesLate",
-        expr='sum by (source) (increase(haulout_notices_lead_seconds_bucket{le=~"900(.0)?"}[1d])) > 0',
-        summary="{{ $labels.source }} announced maintenance less than 15 minutes before its start",
-        description="This is hardly enough time to drain a node. Ask the cloud for earlier notices, or shorten the "
-        "grace periods of pods. `haulout notice list` shows when each notice arrived.",
-    ),
-    Alert(
-        name="HauloutMachinesNotReplaced",
-        expr='max(haulout_machine_maintenances{phase="Refused"}) > 0 or max(haulout_machine_maintenances_late) > 0',
-        for_="15m",
-        summary="{{ $value }} Machines are not replaced, or not in time",
-        description="`kubectl get machinemaintenances -A` shows the reason.",
-    ),
-    Alert(
-        name="HauloutClustersUnreachable",
-        expr='max by (connection) (haulout_hub_clusters{connection=~"unreachable|unreadable"}) > 0',
-        for_="15m",
-        summary="{{ $value }} workload clusters are {{ $labels.connection }} for the hub",
-        description="Their Machines wait. `/readyz` of the hub names the clusters and the errors. Check that the "
-        "Secret with the kubeconfig is up to date, and that network policies admit the hub.",
-    ),
-    Alert(
-        name="HauloutApprovalOverdue",
-        expr="max by (request) (haulout_hub_longest_wait_seconds) > 14400",
-        for_="5m",
-        summary="A Machine has waited {{ $value | humanizeDuration }} for the approval of its {{ $labels.request }}",
-        description="Its node has not been prepared yet. `kubectl get events -A --field-selector "
-        "reason=ApprovalOverdue` names the Machine; `haulout why NODE` in its workload cluster shows "
-        "what the profile waits for.",
-    ),
-    Alert(
-        name="HauloutClusterBudgetExhausted",
-        expr="(max by (limit) (haulout_hub_budget_used) >= max by (limit) (haulout_hub_budget_limit)) "
-        "and (max by (limit) (haulout_hub_budget_waiting) > 0)",
-        for_="4h",
-        summary="Workload clusters wait because the budget across clusters is exhausted: {{ $labels.limit }}",
-        description="Find the cluster whose maintenance does not end: `haulout top --from` the hub, or its "
-        "dashboard, shows the clusters that count, and what their Machines wait for. An unreachable "
-        "cluster still counts.",
-    ),
-    Alert(
-        name="HauloutHostNotPoweredOff",
-        expr='max(haulout_hub_hosts{state="waiting"}) > 0',
-        for_="30m",
-        summary="{{ $value }} BareMetalHosts cannot be powered off for maintenance",
-        description="`kubectl get events -A --field-selector reason=HostNotPoweredOff` shows the reason. Most often "
-        "the node is not cordoned, or the host is being provisioned or inspected.",
-    ),
-    *(alert for packaging in packaged_components().values() for alert in packaging.alerts),
+    *(alert for packaging in packagings().values() for alert in packaging.alerts),
     Alert(
         name="HauloutQueueLagHigh",
         expr="histogram_quantile(0.9, sum by (queue, le) (rate(haulout_queue_lag_seconds_bucket[5m]))) > 1",

@@ -4,17 +4,13 @@ Each metric is declared once, next to the code that updates it. A test fails if 
 or the other way round. The reference, the alerts and the Grafana dashboard use no other metrics.
 """
 
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from haulout.app import replica
-from haulout.app.components import component_types
+from haulout.app.components import all_types
 from haulout.budget import metrics as budgets
-from haulout.controllers.clusterapi import metrics as hub
-from haulout.controllers.machines.component import MachinesComponent
-from haulout.controllers.nodemaintenance.component import NodeMaintenancesComponent
-from haulout.controllers.notices.metrics import METRICS as NOTICE_METRICS
-from haulout.controllers.profiles import metrics as profiles
 from haulout.core.metrics import Metric, MetricKind
 from haulout.drain import metrics as drains
 from haulout.httpserver import connections
@@ -26,31 +22,32 @@ from haulout.webhook import validator
 
 _HISTOGRAM_SUFFIXES = ("_bucket", "_sum", "_count")
 _BUCKET = "le"
+_PREDECESSOR = "maintenance-controller"  # names that the SAP maintenance-controller has fixed
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """The metrics of one feature: one table of the reference page."""
+    """The metrics of one feature: one table of the reference page. That of a component has the name of its folder."""
 
     name: str
     metrics: tuple[Metric, ...]
 
 
-def _is_from_predecessor(metric: Metric) -> bool:
-    return not metric.name.startswith("haulout_")
+def _groups_of_components() -> Iterator[Group]:
+    found = defaultdict[str, list[Metric]](list)
+    for kind in all_types():
+        for metric in kind.metrics:
+            is_ours = metric.name.startswith("haulout_")
+            found[kind.__module__.split(".")[-2] if is_ours else _PREDECESSOR].append(metric)
+    found[_PREDECESSOR].append(replica.LEADER)
+    yield from (Group(name, tuple(listed)) for name, listed in found.items())
 
 
 GROUPS = (
-    Group("maintenance-controller", (*filter(_is_from_predecessor, profiles.METRICS), replica.LEADER)),
-    Group("fleet", NodeMaintenancesComponent.metrics),
+    *_groups_of_components(),
     Group("drains", drains.METRICS),
     Group("budgets", budgets.METRICS),
-    Group("profiles", tuple(it for it in profiles.METRICS if not _is_from_predecessor(it))),
-    Group("notices", NOTICE_METRICS),
     Group("agent", agent.METRICS),
-    Group("machines", MachinesComponent.metrics),
-    Group("hub", hub.METRICS),
-    *(Group(kind.name, kind.metrics) for kind in component_types() if kind.metrics),
     Group(
         "health",
         (*replica.REPLICA_METRICS, *meters.METRICS, journal.TRANSITIONS, validator.REVIEWS, *connections.METRICS),

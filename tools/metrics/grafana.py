@@ -1,21 +1,23 @@
 """The Grafana dashboard: rows for the fleet, drains, budgets, each source of maintenance, and the operator's health.
 
-A panel is declared by its content; its position, id and other JSON are derived. The Prometheus data source is a
-variable, and so is `job`, which distinguishes several clusters in one Prometheus.
+A panel is declared by its content, beside the component that it is about, or here. Its position, id and other JSON are
+derived. The Prometheus data source is a variable, and so is `job`, which distinguishes several clusters in one
+Prometheus.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
+from haulout.app.components import packagings
 from haulout.runtime.package_files import Panel, Query
-from tools.components import packaged_components
 
 # The version of Grafana's dashboard format. Newer releases of Grafana migrate it when they import it.
 SCHEMA = 39
 _WIDTH = 24  # of Grafana's grid
 _HEIGHT = 8  # of each panel
 _SOURCE = {"type": "prometheus", "uid": "${datasource}"}
+_FLEET, _HEALTH = "Fleet", "Health"  # rows with panels of components and others
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,68 +28,41 @@ class Row:
     panels: tuple[Panel, ...]
 
 
-def _query(expr: str, legend: str = "") -> Query:
-    """Return a query with its placeholders replaced."""
-    return Query(expr.replace("@", 'job=~"$job"').replace("[~]", "[$__rate_interval]"), legend)
-
-
 def _quantiles(metric: str, by: str) -> tuple[Query, ...]:
     sums = f"sum by ({by}, le) (rate({metric}_bucket{{@}}[~]))"
-    return tuple(_query(f"histogram_quantile({at}, {sums})", f"{{{{{by}}}}} {name}") for at, name in _QUANTILES)
+    return tuple(Query(f"histogram_quantile({at}, {sums})", f"{{{{{by}}}}} {name}") for at, name in _QUANTILES)
+
+
+def _panels_of_components(row: str) -> tuple[Panel, ...]:
+    return tuple(panel for packaging in packagings().values() for panel in packaging.panels.get(row, ()))
+
+
+def _rows_of_components() -> Iterator[Row]:
+    """Yield the rows that only components have panels in."""
+    found = dict.fromkeys(row for packaging in packagings().values() for row in packaging.panels)
+    for row in found:
+        if row not in (_FLEET, _HEALTH):
+            titles = (kind.title for kind, packaging in packagings().items() if row in packaging.panels)
+            yield Row(row or " and ".join(titles), _panels_of_components(row))
 
 
 _QUANTILES = (("0.5", "median"), ("0.99", "99 %"))
 
 ROWS = (
     Row(
-        "Fleet",
+        _FLEET,
         (
-            Panel(title="Nodes", kind="stat", width=4, queries=(_query("max(haulout_nodes{@})"),)),
-            Panel(
-                title="Nodes out of service",
-                about="Nodes that count against budgets: in maintenance, entering it, or down.",
-                kind="stat",
-                width=4,
-                queries=(_query("max(haulout_nodes_unavailable{@})"),),
-            ),
-            Panel(
-                title="Nodes waiting for the budget",
-                kind="stat",
-                width=4,
-                queries=(_query("max by (controller) (haulout_budget_waiting{@})", "{{controller}}"),),
-            ),
-            Panel(
-                title="Nodes by profile and state",
-                width=12,
-                stacked=True,
-                queries=(
-                    _query(
-                        'max by (profile, state) (haulout_profiles_nodes{@,state!="operational"})',
-                        "{{profile}} {{state}}",
-                    ),
-                ),
-            ),
-            Panel(
-                title="Pods moved by workload",
-                about="The 10 workloads that lost most of their pods to maintenance within a day.",
-                width=12,
-                queries=(
-                    _query(
-                        "topk(10, sum by (owner) (increase(maintenance_controller_pod_shuffles_per_replica{@}[1d])))",
-                        "{{owner}}",
-                    ),
-                ),
-            ),
+            *_panels_of_components(_FLEET),
             Panel(
                 title="Skipped nodes and failed transitions",
                 width=12,
                 queries=(
-                    _query("max(haulout_profiles_nodes_skipped{@})", "skipped nodes"),
-                    _query(
+                    Query("max(haulout_profiles_nodes_skipped{@})", "skipped nodes"),
+                    Query(
                         "sum by (profile) (increase(maintenance_controller_transition_failure_count{@}[~]))",
                         "{{profile}} failed transitions",
                     ),
-                    _query("max(haulout_machine_maintenances_late{@})", "late MachineMaintenances"),
+                    Query("max(haulout_machine_maintenances_late{@})", "late MachineMaintenances"),
                 ),
             ),
         ),
@@ -98,45 +73,30 @@ ROWS = (
             Panel(
                 title="Drains in progress",
                 stacked=True,
-                queries=(_query("max by (controller) (haulout_drains_running{@})", "{{controller}}"),),
+                queries=(Query("max by (controller) (haulout_drains_running{@})", "{{controller}}"),),
             ),
-            Panel(
-                title="Drain duration",
-                unit="s",
-                queries=_quantiles("haulout_drain_duration_seconds", "controller"),
-            ),
+            Panel(title="Drain duration", unit="s", queries=_quantiles("haulout_drain_duration_seconds", "controller")),
             Panel(
                 title="Drains by result",
                 stacked=True,
                 queries=(
-                    _query(
-                        "sum by (result) (increase(haulout_drain_duration_seconds_count{@}[~]))",
-                        "{{result}}",
-                    ),
+                    Query("sum by (result) (increase(haulout_drain_duration_seconds_count{@}[~]))", "{{result}}"),
                 ),
             ),
             Panel(
                 title="Blocked drains by kind of blocker",
-                queries=(_query("max by (kind) (haulout_drains_blocked{@})", "{{kind}}"),),
+                queries=(Query("max by (kind) (haulout_drains_blocked{@})", "{{kind}}"),),
             ),
             Panel(
                 title="Blocked drains by kind of blocker, average",
                 about="Blocked seconds per second: 2 means that two drains were blocked all the time.",
-                queries=(
-                    _query(
-                        "sum by (kind) (rate(haulout_drain_blocked_seconds_total{@}[~]))",
-                        "{{kind}}",
-                    ),
-                ),
+                queries=(Query("sum by (kind) (rate(haulout_drain_blocked_seconds_total{@}[~]))", "{{kind}}"),),
             ),
             Panel(
                 title="Removed pods and refusals",
                 queries=(
-                    _query("sum by (method) (rate(haulout_drain_pods_total{@}[~]))", "{{method}}"),
-                    _query(
-                        "sum by (kind) (rate(haulout_drain_refusals_total{@}[~]))",
-                        "refused: {{kind}}",
-                    ),
+                    Query("sum by (method) (rate(haulout_drain_pods_total{@}[~]))", "{{method}}"),
+                    Query("sum by (kind) (rate(haulout_drain_refusals_total{@}[~]))", "refused: {{kind}}"),
                 ),
             ),
         ),
@@ -150,7 +110,7 @@ ROWS = (
                 unit="percentunit",
                 width=12,
                 queries=(
-                    _query(
+                    Query(
                         "max by (limit, group) (haulout_budget_used{@})"
                         " / max by (limit, group) (haulout_budget_limit{@})",
                         "{{limit}}: {{group}}",
@@ -161,155 +121,32 @@ ROWS = (
                 title="Nodes waiting for the budget",
                 width=12,
                 stacked=True,
-                queries=(_query("max by (controller) (haulout_budget_waiting{@})", "{{controller}}"),),
+                queries=(Query("max by (controller) (haulout_budget_waiting{@})", "{{controller}}"),),
             ),
         ),
     ),
+    *_rows_of_components(),
     Row(
-        "Notices",
-        (
-            Panel(
-                title="Notices by phase",
-                stacked=True,
-                queries=(_query("sum by (phase) (max by (source, phase) (haulout_notices{@}))", "{{phase}}"),),
-            ),
-            Panel(
-                title="Lead time of notices",
-                about="Time from the arrival of a notice to the start of its maintenance: the median, and the 10th "
-                "percentile.",
-                unit="s",
-                queries=(
-                    _query(
-                        "histogram_quantile(0.5, sum by (source, le) (increase(haulout_notices_lead_seconds_bucket{@}"
-                        "[7d])))",
-                        "{{source}} median",
-                    ),
-                    _query(
-                        "histogram_quantile(0.1, sum by (source, le) (increase(haulout_notices_lead_seconds_bucket{@}"
-                        "[7d])))",
-                        "{{source}} 10 %",
-                    ),
-                ),
-            ),
-            Panel(
-                title="Nodes empty before the start",
-                about="Share of maintenance started within 7 days whose node was empty at the start.",
-                unit="percentunit",
-                queries=(
-                    _query(
-                        "1 - sum by (source) "
-                        '(increase(haulout_notices_empty_before_start_seconds_bucket{@,le=~"0(.0)?"}[7d]))'
-                        " / sum by (source) (increase(haulout_notices_empty_before_start_seconds_count{@}[7d]))",
-                        "{{source}}",
-                    ),
-                ),
-            ),
-            Panel(
-                title="Notices whose node will not be empty in time",
-                queries=(_query("max by (source) (haulout_notices_late{@})", "{{source}}"),),
-            ),
-            Panel(
-                title="Time since the last response of a cloud",
-                unit="s",
-                queries=(_query("max by (source) (haulout_notices_source_silent_seconds{@})", "{{source}}"),),
-            ),
-            Panel(
-                title="Messages of clouds",
-                queries=(
-                    _query(
-                        "sum by (source) (increase(haulout_notices_messages_total{@}[~]))",
-                        "{{source}}",
-                    ),
-                    _query(
-                        "sum by (source) (increase(haulout_notices_quarantined_total{@}[~]))",
-                        "{{source}} quarantined",
-                    ),
-                ),
-            ),
-        ),
-    ),
-    Row(
-        "Hub",
-        (
-            Panel(
-                title="Workload clusters by reachability",
-                stacked=True,
-                queries=(_query("max by (connection) (haulout_hub_clusters{@})", "{{connection}}"),),
-            ),
-            Panel(
-                title="Workload clusters by state",
-                stacked=True,
-                queries=(_query("max by (state) (haulout_hub_clusters_by_state{@})", "{{state}}"),),
-            ),
-            Panel(
-                title="Budget across clusters",
-                about="Clusters in maintenance, the limit, and clusters that wait.",
-                queries=(
-                    _query("max by (limit) (haulout_hub_budget_used{@})", "{{limit}}: used"),
-                    _query("max by (limit) (haulout_hub_budget_limit{@})", "{{limit}}: limit"),
-                    _query("max by (limit) (haulout_hub_budget_waiting{@})", "{{limit}}: waiting"),
-                ),
-            ),
-            Panel(
-                title="Machines by approval",
-                stacked=True,
-                queries=(
-                    _query(
-                        "max by (request, approved) (haulout_hub_machines{@})", "{{request}}, approved: {{approved}}"
-                    ),
-                ),
-            ),
-            Panel(
-                title="Longest wait for approval",
-                unit="s",
-                queries=(_query("max by (request) (haulout_hub_longest_wait_seconds{@})", "{{request}}"),),
-            ),
-            Panel(
-                title="BareMetalHosts of Metal3",
-                about="Powered off for maintenance, or waiting to be powered off.",
-                queries=(_query("max by (state) (haulout_hub_hosts{@})", "{{state}}"),),
-            ),
-            Panel(
-                title="Events about Machines",
-                queries=(_query("sum by (reason) (increase(haulout_hub_events_total{@}[~]))", "{{reason}}"),),
-            ),
-        ),
-    ),
-    Row(
-        " and ".join(kind.title for kind in packaged_components()),
-        tuple(
-            replace(panel, queries=tuple(_query(query.expr, query.legend) for query in panel.queries))
-            for packaging in packaged_components().values()
-            for panel in packaging.panels
-        ),
-    ),
-    Row(
-        "Health",
+        _HEALTH,
         (
             Panel(
                 title="Leader",
                 kind="stat",
                 width=4,
                 about="1 for each lease that a replica holds.",
-                queries=(_query("max by (name) (leader_election_master_status{@})", "{{name}}"),),
+                queries=(Query("max by (name) (leader_election_master_status{@})", "{{name}}"),),
             ),
             Panel(
                 title="Replicas by version",
                 kind="stat",
                 width=4,
-                queries=(_query("count by (version) (haulout_build_info{@})", "{{version}}"),),
+                queries=(Query("count by (version) (haulout_build_info{@})", "{{version}}"),),
             ),
-            Panel(
-                title="Configuration is valid",
-                kind="stat",
-                width=4,
-                about="1: the file is valid. 0: it is invalid, and the previous one stays in force.",
-                queries=(_query("min(haulout_profiles_configuration_valid{@})"),),
-            ),
+            *_panels_of_components(_HEALTH),
             Panel(
                 title="Work queue depth",
                 width=12,
-                queries=(_query("max by (queue) (haulout_queue_depth{@})", "{{queue}}"),),
+                queries=(Query("max by (queue) (haulout_queue_depth{@})", "{{queue}}"),),
             ),
             Panel(
                 title="Work queue lag",
@@ -326,14 +163,14 @@ ROWS = (
             Panel(
                 title="Failed reconciles, dropped Events and history",
                 queries=(
-                    _query("sum by (queue) (rate(haulout_queue_failures_total{@}[~]))", "{{queue}}"),
-                    _query("sum by (type) (rate(haulout_dropped_total{@}[~]))", "dropped {{type}}"),
+                    Query("sum by (queue) (rate(haulout_queue_failures_total{@}[~]))", "{{queue}}"),
+                    Query("sum by (type) (rate(haulout_dropped_total{@}[~]))", "dropped {{type}}"),
                 ),
             ),
             Panel(
                 title="Transitions by reason",
                 queries=(
-                    _query(
+                    Query(
                         "topk(10, sum by (controller, reason) (rate(haulout_transitions_total{@}[~])))",
                         "{{controller}} {{reason}}",
                     ),
@@ -343,7 +180,7 @@ ROWS = (
                 title="Requests to the API server",
                 unit="reqps",
                 queries=(
-                    _query(
+                    Query(
                         "topk(10, sum by (verb, resource) (rate(haulout_api_requests_total{@}[~])))",
                         "{{verb}} {{resource}}",
                     ),
@@ -353,60 +190,48 @@ ROWS = (
                 title="Failed requests to the API server",
                 unit="reqps",
                 queries=(
-                    _query(
-                        'sum by (code) (rate(haulout_api_requests_total{@,code=~"0|4..|5.."}[~]))',
-                        "{{code}}",
-                    ),
+                    Query('sum by (code) (rate(haulout_api_requests_total{@,code=~"0|4..|5.."}[~]))', "{{code}}"),
                 ),
             ),
             Panel(
-                title="API server latency",
-                unit="s",
-                queries=_quantiles("haulout_api_request_duration_seconds", "verb"),
+                title="API server latency", unit="s", queries=_quantiles("haulout_api_request_duration_seconds", "verb")
             ),
             Panel(
                 title="Watch age",
                 about="Time since the API server last sent anything to a watch.",
                 unit="s",
-                queries=(_query("max by (resource) (haulout_watch_age_seconds{@})", "{{resource}}"),),
+                queries=(Query("max by (resource) (haulout_watch_age_seconds{@})", "{{resource}}"),),
             ),
             Panel(
                 title="Objects in informer caches",
-                queries=(_query("max by (resource) (haulout_watch_objects{@})", "{{resource}}"),),
+                queries=(Query("max by (resource) (haulout_watch_objects{@})", "{{resource}}"),),
             ),
             Panel(
                 title="Webhook reviews and dashboard viewers",
                 queries=(
-                    _query(
-                        "sum by (result) (increase(haulout_webhook_reviews_total{@}[~]))",
-                        "{{result}}",
-                    ),
-                    _query("sum(haulout_dashboard_viewers{@})", "viewers"),
+                    Query("sum by (result) (increase(haulout_webhook_reviews_total{@}[~]))", "{{result}}"),
+                    Query("sum(haulout_dashboard_viewers{@})", "viewers"),
                 ),
             ),
             Panel(
                 title="HTTP connections",
                 queries=(
-                    _query("sum by (server) (haulout_http_connections{@})", "{{server}}"),
-                    _query(
+                    Query("sum by (server) (haulout_http_connections{@})", "{{server}}"),
+                    Query(
                         "sum by (server, reason) (increase(haulout_http_connections_closed_total{@}[~]))",
                         "{{server}} closed: {{reason}}",
                     ),
-                    _query(
+                    Query(
                         "sum by (server) (increase(haulout_http_bad_requests_total{@}[~]))", "{{server}} bad requests"
                     ),
                 ),
             ),
-            Panel(
-                title="CPU",
-                width=12,
-                queries=(_query("rate(process_cpu_seconds_total{@}[~])", "{{instance}}"),),
-            ),
+            Panel(title="CPU", width=12, queries=(Query("rate(process_cpu_seconds_total{@}[~])", "{{instance}}"),)),
             Panel(
                 title="Memory",
                 unit="bytes",
                 width=12,
-                queries=(_query("process_resident_memory_bytes{@}", "{{instance}}"),),
+                queries=(Query("process_resident_memory_bytes{@}", "{{instance}}"),),
             ),
         ),
     ),
@@ -482,7 +307,7 @@ def _panel(panel: Panel, number: int, *, x: int, y: int) -> dict[str, Any]:
         {
             "refId": chr(ord("A") + index),
             "datasource": _SOURCE,
-            "expr": query.expr,
+            "expr": query.expr.replace("@", 'job=~"$job"').replace("[~]", "[$__rate_interval]"),
             # Without a legend Grafana would show the whole expression.
             "legendFormat": query.legend or panel.title,
             "editorMode": "code",

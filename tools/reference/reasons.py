@@ -33,7 +33,7 @@ LOG_KEYS: Mapping[str, str] = {
     "notice": "the name of the MaintenanceNotice",
     "profile": "the name of the profile",
     "queue": "the name of the work queue",
-    "reason": "the reason of the Event that is recorded as well",
+    "reason": "the reason of the Event that is recorded as well, or of a condition",
     "server": "the port: webhook, metrics (HTTPS), health or dashboard",
     "state": "the state of the profile",
     "surplus": "how many MaintenanceNotices of an agent exceed its quota",

@@ -1,19 +1,24 @@
-"""The components of the operator: one line registers one.
+"""The components of the operator and of the hub: one line registers one.
 
-Options of commands, permissions, manifests, chart values, metrics, alerts and cordon owners follow from their classes.
+Options of commands, permissions, manifests, chart values, metrics, alerts and cordon owners follow from their classes,
+and from the modules `package_files` beside them.
 """
 
 import functools
 import importlib
+import importlib.util
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from haulout.controllers.machines.component import MachinesComponent
 from haulout.core.clock import Clock
 from haulout.drain.cordon import Cordon
 from haulout.providers.component import CloudComponent
 from haulout.runtime.component import Component, CordonOwner, CustomResource, SettingsFile
+
+if TYPE_CHECKING:
+    from haulout.runtime.package_files import Packaging
 
 # All are imported at use.
 _CORE = (  # every operator runs them
@@ -22,11 +27,15 @@ _CORE = (  # every operator runs them
     "haulout.controllers.notices.component.NoticesComponent",
     "haulout.controllers.profiles.component.ProfilesComponent",
 )
+_HUB = (
+    "haulout.controllers.clusterapi.component.ClusterApi",
+    "haulout.controllers.clusterapi.component.MachineDrainRules",
+    "haulout.controllers.clusterapi.component.Metal3",
+)
 _COMPONENTS = (  # as configured
     "haulout.controllers.kubernikus.component.Kubernikus",
     "haulout.controllers.esx.component.Esx",
 )
-
 _CLOUDS = (
     "haulout.providers.oci.component.OciEvents",
     "haulout.providers.aws.component.AwsEvents",
@@ -51,16 +60,34 @@ def component_types() -> tuple[ComponentType, ...]:
     return tuple(map(_import, _COMPONENTS))
 
 
+@functools.cache
+def cloud_types() -> tuple[type[CloudComponent], ...]:
+    """Return the classes of all event sources of clouds."""
+    return tuple(map(_import, _CLOUDS))
+
+
 def custom_resources() -> tuple[CustomResource, ...]:
     """Return the custom resources of all components."""
     kinds: tuple[ComponentType, ...] = (*core_types(), MachinesComponent, *component_types())
     return tuple(kind.custom_resource for kind in kinds if kind.custom_resource is not None)
 
 
+def all_types() -> tuple[ComponentType, ...]:
+    """Return the classes of all components, for tools: those of the hub import much."""
+    return (*core_types(), MachinesComponent, *map(_import, _HUB), *component_types(), *cloud_types())
+
+
 @functools.cache
-def cloud_types() -> tuple[type[CloudComponent], ...]:
-    """Return the classes of all event sources of clouds."""
-    return tuple(map(_import, _CLOUDS))
+def packagings() -> "Mapping[ComponentType, Packaging]":
+    """Return what components add to packages and monitoring: that of a folder belongs to its first component."""
+    modules: dict[str, ComponentType] = {}
+    for kind in all_types():
+        modules.setdefault(f"{kind.__module__.rpartition('.')[0]}.package_files", kind)
+    return {
+        kind: importlib.import_module(module).PACKAGING
+        for module, kind in modules.items()
+        if importlib.util.find_spec(module) is not None
+    }
 
 
 def _import(path: str) -> Any:

@@ -13,6 +13,7 @@ from haulout.controllers.profiles.component import ProfilesComponent
 from haulout.controllers.profiles.notify.object_notifier import NotifiedKind, ObjectNotifier
 from haulout.kube.informer import Informer
 from haulout.runtime.component import Component, Leader
+from haulout.runtime.journal import Journal
 from haulout.runtime.tasks import running
 
 
@@ -31,7 +32,7 @@ class NotificationsComponent(Component):
         notifier = ObjectNotifier(
             leader.client,
             self._profiles.outside,
-            events=events,
+            journal=Journal("notifications", events, metrics=leader.client.metrics),
             kinds=(_maintenance_kind(maintenances), _notice_kind(notices)),
         )
 

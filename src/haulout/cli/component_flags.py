@@ -4,13 +4,13 @@ Each group of options reaches its command as one parameter: the values by the na
 """
 
 import functools
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import click
 
-from haulout.app.components import settings_files
+from haulout.app.components import cloud_types, settings_files
 
 Command = Callable[..., Any]
 OPTION_NAMES = tuple(settings_files())
@@ -34,6 +34,13 @@ def manifests_options(command: Command) -> Command:
         for name, file in settings_files().items()
     }
     return _add(command, options, parameter="components")
+
+
+def cloud_variables() -> Iterator[str]:
+    """Yield a line about the environment variables of each cloud whose events the operator reads."""
+    names = {kind.cloud: ", ".join((*kind.enabling_variables, "and others")) for kind in cloud_types()}
+    width = max(map(len, names.values()))
+    yield from (f"{name:<{width}}  read maintenance events of {cloud}" for cloud, name in names.items())
 
 
 def check_options(command: Command) -> Command:

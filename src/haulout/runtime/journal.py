@@ -2,6 +2,7 @@
 
     journal.record(Transition(regarding=(node_reference,), subject="node n1", reason="Cordoned", message="..."))
     journal.record_once(("n1", "order"), transition)        # not again until it changes, or `clear` is called
+    journal.record_first(("n1", "blocked"), transition)     # not again until `clear` is called
 
 A controller names a transition in one place. Call this only after the write that made the transition has succeeded:
 what is told must be true, and a successor that repeats the write must not tell it twice.
@@ -26,7 +27,7 @@ TRANSITIONS = counter(
     "How many transitions of objects were recorded.",
     "controller",
     "reason",
-    details="`reason` is that of the Kubernetes Event",
+    details="`reason` is that of the Kubernetes Event, or of a condition if there is no Event",
 )
 
 Topic = tuple[Hashable, str]  # key, and what about it
@@ -50,12 +51,25 @@ class Transition:
     message: str
     action: str  # what was attempted, of the Event
     is_warning: bool = False
+    details: str = ""  # of the log line only, where the text of the Event is fixed
     history: tuple[NodeEntry, ...] = ()
     log_fields: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def _identity(self) -> tuple[str, str, bool]:
         return self.reason, self.message, self.is_warning
+
+
+def emit_events(transition: Transition, recorder: EventRecorder) -> None:
+    """Emit only the Events of a transition: again, so that they do not expire, or in another cluster."""
+    for regarding in transition.regarding:
+        recorder.event(
+            regarding,
+            type="Warning" if transition.is_warning else "Normal",
+            reason=transition.reason,
+            note=transition.message,
+            action=transition.action,
+        )
 
 
 class Journal:
@@ -76,20 +90,14 @@ class Journal:
         level = logging.WARNING if transition.is_warning else logging.INFO
         self._log.log(
             level,
-            "%s: %s: %s",
+            "%s: %s: %s%s",
             transition.subject,
             transition.reason,
             transition.message,
+            transition.details and f": {transition.details}",
             extra={"controller": self.controller, "reason": transition.reason, **transition.log_fields},
         )
-        for regarding in transition.regarding:
-            self.events.event(
-                regarding,
-                type="Warning" if transition.is_warning else "Normal",
-                reason=transition.reason,
-                note=transition.message,
-                action=transition.action,
-            )
+        emit_events(transition, self.events)
         for item in transition.history:
             self.history.add(item.node, item.entry)
         self.transitions.add(self.controller, transition.reason)
@@ -102,6 +110,10 @@ class Journal:
         self._last[topic] = transition
         self.record(transition)
         return True
+
+    def record_first(self, topic: Topic, transition: Transition) -> bool:
+        """Tell a transition unless its topic has one already, even with another message; return whether it was told."""
+        return topic not in self._last and self.record_once(topic, transition)
 
     def clear(self, topic: Topic) -> Transition | None:
         """Forget the last transition of a topic, so that the next one is told; return it."""

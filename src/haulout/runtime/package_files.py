@@ -8,6 +8,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+NODE_HINT = "`haulout top` shows all nodes, `haulout why NODE` what a node waits for."  # for descriptions of alerts
+COMMON_ROW = ""  # of the dashboard: its title is those of its components
+
 
 class Severity(StrEnum):
     """The label `severity`: a critical alert pages somebody, a warning can wait for working hours."""
@@ -87,7 +90,7 @@ class ChartPermissions:
 class Packaging:
     """All of them."""
 
-    chart: ChartValues
-    permissions: ChartPermissions
+    chart: ChartValues | None = None
+    permissions: ChartPermissions | None = None
     alerts: tuple[Alert, ...] = ()
-    panels: tuple[Panel, ...] = ()
+    panels: Mapping[str, tuple[Panel, ...]] = field(default_factory=dict)  # by the title of their row

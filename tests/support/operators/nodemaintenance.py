@@ -32,6 +32,7 @@ from haulout.history.writer import HistoryWriter
 from haulout.kube.client import Client
 from haulout.kube.patches import merge_patch
 from haulout.kube.recorder import EventRecorder
+from haulout.runtime.journal import Journal
 from haulout_sandbox.apiserver.auth.rbac import service_account_user
 from support.clusters.cluster_plan import SERVICE_ACCOUNT, ClusterPlan
 from support.clusters.live_cluster import RESOURCES, LiveCluster
@@ -71,7 +72,8 @@ async def run_controller(client: Client, *, settings: NodeMaintenanceSettings | 
     async with asyncio.TaskGroup() as group:
         recorder_task = group.create_task(events.run())
         try:
-            await NodeMaintenanceController(client, events=events, settings=settings).run()
+            journal = Journal("NodeMaintenance", events, metrics=client.metrics)
+            await NodeMaintenanceController(client, journal=journal, settings=settings).run()
         finally:
             recorder_task.cancel()
 
@@ -82,7 +84,8 @@ async def run_controller_with_history(client: Client) -> None:
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(component.run()) for component in (events, history)]
         try:
-            await NodeMaintenanceController(client, events=events, history=history).run()
+            journal = Journal("NodeMaintenance", events, history, metrics=client.metrics)
+            await NodeMaintenanceController(client, journal=journal).run()
         finally:
             for task in tasks:
                 task.cancel()

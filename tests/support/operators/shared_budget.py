@@ -18,6 +18,7 @@ from haulout.controllers.nodemaintenance.settings import NodeMaintenanceSettings
 from haulout.drain import cordon
 from haulout.kube.client import Client
 from haulout.kube.recorder import EventRecorder
+from haulout.runtime.journal import Journal
 from support.clusters.live_cluster import LiveCluster
 from support.clusters.process import Program
 from support.fakes.profile_node import load_configuration
@@ -58,7 +59,10 @@ def always_leading_operator(text: str) -> Program:
         events = EventRecorder(client, instance="test", controller="test")
         waiting_list, configuration = WaitingList(), load_configuration(text)
         maintenances = NodeMaintenanceController(
-            client, events=events, settings=NodeMaintenanceSettings(namespace=NAMESPACE), waiting_list=waiting_list
+            client,
+            journal=Journal("NodeMaintenance", events, metrics=client.metrics),
+            settings=NodeMaintenanceSettings(namespace=NAMESPACE),
+            waiting_list=waiting_list,
         )
         profiles = a_profiles_controller(client, events, NotificationLog(), waiting_list=waiting_list)
         maintenances.set_budget(configuration.budget)

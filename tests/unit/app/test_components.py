@@ -125,6 +125,14 @@ def _files_with(name: str, folder: Path) -> set[str]:
     }
 
 
+def test_each_module_of_package_files_belongs_to_a_component() -> None:
+    """Otherwise its alerts and panels would be missing, and no other test would notice."""
+    folders = {
+        ".".join(path.parent.relative_to(ROOT / "src").parts) for path in (ROOT / "src").rglob("*/package_files.py")
+    }
+    assert {kind.__module__.rpartition(".")[0] for kind in components.packagings()} == folders - {"haulout.runtime"}
+
+
 def test_only_components_that_run_are_loaded() -> None:
     """A command knows the options of all components, and the operator loads only what it runs."""
     code = (

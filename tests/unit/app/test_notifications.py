@@ -24,6 +24,7 @@ from haulout.core.clock import Clock
 from haulout.errors import ExternalError
 from haulout.kube.client import Client
 from haulout.kube.recorder import EventRecorder
+from haulout.runtime.journal import Journal
 from support.clusters.drain_cluster import DrainCluster, a_pdb
 from support.fakes.external_client import FakeExternalClient
 from support.faults.crash_test import CrashRun, assert_survives_crashes
@@ -224,11 +225,11 @@ async def test_only_one_of_two_notifiers_sends_a_notification(clock: Clock) -> N
             involved_object=notification.involved_object,
         )
         rule = NotificationRule(members=(Member("hook", Webhook(url="https://hook.test/x")),))
-        recorder = EventRecorder(client, instance="x", controller="x")
+        journal = Journal("x", EventRecorder(client, instance="x", controller="x"), metrics=client.metrics)
         async with asyncio.TaskGroup() as group:
             tasks = []
             for _ in range(2):
-                notifier = ObjectNotifier(client, external, events=recorder, kinds=(kind,))
+                notifier = ObjectNotifier(client, external, journal=journal, kinds=(kind,))
                 notifier.use((rule,))
                 tasks.append(group.create_task(notifier.run()))
             await clock.sleep(timedelta(minutes=5))

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 
 import pytest
 
+from haulout.app.components import cloud_types
 from haulout.app.provider_settings import read_environment
 from haulout.cli import main
 from haulout.errors import ConfigError
@@ -158,3 +159,13 @@ def test_no_sdk_is_imported_before_an_event_source_is_created() -> None:
     found = read_environment({**HANDLERS, "HAULOUT_AWS": "true", "HAULOUT_GCP": "true"})
     assert [it.source_name for it in found.sources] == ["oci", "aws", "gcp"]
     assert not {"oci", "boto3", "haulout.providers.gcp.compute_event_source"} & (set(sys.modules) - before)
+
+
+def test_help_names_the_variables_that_enable_a_cloud(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["run", "--help"])
+    lines = [line for line in capsys.readouterr().out.splitlines() if "read maintenance events of" in line]
+    assert len(lines) == len(cloud_types())
+    for line, kind in zip(lines, cloud_types(), strict=True):
+        assert line.startswith(f"    {', '.join(kind.enabling_variables)}, and others ")
+        assert line.endswith(kind.cloud)

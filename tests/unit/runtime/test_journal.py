@@ -1,8 +1,8 @@
 """Each transition is told once: as Event, log line, history entry and count."""
 
 import logging
+from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any
 
 import pytest
 
@@ -11,22 +11,13 @@ from haulout.api.objects import Node, ObjectMeta
 from haulout.history.interface import NoHistory
 from haulout.kube.metrics import KubeMetrics
 from haulout.kube.recorder import ObjectReference
-from haulout.runtime.journal import Journal, NodeEntry, Transition
+from haulout.runtime.journal import Journal, NodeEntry, Transition, emit_events
+from support.fakes.recorded_events import RecordedEvents
 
 NODE = Node(metadata=ObjectMeta(name="n1", uid="u1"))
 REFERENCE = ObjectReference(kind="Node", name="n1")
 ENTRY = NewEntry(entry=Entry(time=datetime(2026, 1, 1, tzinfo=UTC), object="toy"))
 TOPIC = ("n1", "order")
-
-
-class RecordedEvents:
-    """In place of an EventRecorder."""
-
-    def __init__(self) -> None:
-        self.events: list[tuple[str, str, str]] = []
-
-    def event(self, regarding: ObjectReference, **fields: Any) -> None:
-        self.events.append((regarding.name, fields["type"], fields["reason"]))
 
 
 class RecordedHistory(NoHistory):
@@ -83,6 +74,34 @@ def test_unchanged_transition_of_a_topic_is_recorded_once(journal: Journal, even
     assert journal.record_once(TOPIC, a_transition())
     assert not journal.record_once(TOPIC, a_transition())
     assert len(events.events) == 1
+
+
+def test_first_transition_of_a_topic_is_the_only_one_although_its_message_changes(
+    journal: Journal, events: RecordedEvents
+) -> None:
+    assert journal.record_first(TOPIC, a_transition())
+    assert not journal.record_first(TOPIC, a_transition("still cordoned"))
+    assert len(events.events) == 1
+    journal.clear(TOPIC)
+    assert journal.record_first(TOPIC, a_transition("still cordoned"))
+
+
+def test_details_are_in_the_log_only(journal: Journal, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO):
+        journal.record(replace(a_transition(), details="for a new kernel"))
+        journal.record_once(TOPIC, replace(a_transition(), details="for a new kernel"))
+    assert caplog.messages == ["node n1: Cordoned: cordoned: for a new kernel"] * 2
+    assert not journal.record_once(TOPIC, replace(a_transition(), details="for a new disk"))
+
+
+def test_repeated_event_of_a_transition_is_neither_logged_nor_counted(
+    journal: Journal, events: RecordedEvents, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.INFO):
+        emit_events(a_transition(is_warning=True), journal.events)
+    assert events.events == [("n1", "Warning", "Cordoned")]
+    assert caplog.messages == []
+    assert list(journal.transitions.samples()) == []
 
 
 def test_changed_transition_of_a_topic_is_recorded_again(journal: Journal, events: RecordedEvents) -> None:

@@ -5,10 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from haulout.app.components import cloud_types
 from haulout.app.machines import MACHINE_VARIABLES
 from haulout.app.manifests.operator_manifests import definitions
-from haulout.providers.aws import settings as of_aws
-from haulout.providers.oci import settings as of_oci
 from tools.reference.resources import page, pages
 
 REFERENCE = Path(__file__).parents[3] / "docs" / "reference"
@@ -39,6 +38,7 @@ def test_reference_lists_each_environment_variable() -> None:
     in_code = {
         name for file in SOURCE.rglob("*.py") for name in ENVIRON_LOOKUP.findall(file.read_text(encoding="utf-8"))
     }
-    known = {*MACHINE_VARIABLES, *of_aws.VARIABLES, *of_aws.ENABLING_VARIABLES, *of_oci.VARIABLES, *in_code}
+    of_clouds = {name for kind in cloud_types() for name in (*kind.variables, *kind.enabling_variables)}
+    known = {*MACHINE_VARIABLES, *of_clouds, *in_code}
     assert {"NODE_NAME", "KUBERNETES_SERVICE_HOST"} <= in_code
     assert sorted(name for name in known if f"`{name}`" not in text and f"{name}_PROXY" not in text) == []

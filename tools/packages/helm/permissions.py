@@ -16,7 +16,7 @@ from functools import cache
 from types import MappingProxyType
 from typing import Any
 
-from haulout.app.components import ComponentSettings
+from haulout.app.components import ComponentSettings, packagings
 from haulout.app.permissions import operator_permissions
 from haulout.budget import cordon_copies, slots
 from haulout.controllers.machines.component import MachinesComponent
@@ -35,7 +35,6 @@ from haulout.providers.aws.component import AwsEvents
 from haulout.providers.aws.settings import AwsSettings
 from haulout.providers.oci.component import OciEvents
 from haulout.providers.oci.settings import OciSettings
-from tools.components import packaged_components
 from tools.packages.helm.common import HOME, IS_BEHIND_PROXY
 
 LEASE_NAMESPACE = "{{ .Values.leases.namespace }}"
@@ -86,7 +85,7 @@ def features() -> Iterator[Feature]:
         'include "haulout.issuesCertificate" .', _required_permissions(_EMPTY, own_certificate=True)
     )
     aws, oci = AwsSettings(secret=f"{AWS_NAMESPACE}/{_KEYS}"), OciSettings(handler_namespace=HANDLER_NAMESPACE)
-    packaged = {kind: packaging.permissions for kind, packaging in packaged_components().items()}
+    packaged = {kind: packaging.permissions for kind, packaging in packagings().items() if packaging.permissions}
     for condition, kind, settings in (
         (".Values.machines.enabled", MachinesComponent, None),
         *((granted.condition, kind, granted.settings) for kind, granted in packaged.items()),

@@ -6,12 +6,12 @@ Each rule is written once, under all conditions that require it, and a role exis
 from collections.abc import Iterable
 
 from haulout.api.objects import RawObject
+from haulout.app.components import packagings
 from haulout.app.manifests.workload import NAME
 from haulout.dashboard.auth import permissions as people
 from haulout.dashboard.auth.permissions import Impersonation
 from haulout.dashboard.auth.settings import SERVICE_ACCOUNT as DASHBOARD_ACCOUNT
 from haulout.kube.rbac import Permission
-from tools.components import packaged_components
 from tools.packages.helm import permissions
 from tools.packages.helm.common import ACCOUNT, HOME, IS_BEHIND_PROXY, LABELS, metadata
 from tools.packages.helm.gotemplate import Commented, Conditional, IndentedExpression, document
@@ -29,7 +29,8 @@ _NAMES: dict[str | None, str] = {
     permissions.HANDLER_NAMESPACE: f"{NAME}-oci-handler",
     **{
         namespace: f"{NAME}-{end}"
-        for packaging in packaged_components().values()
+        for packaging in packagings().values()
+        if packaging.permissions
         for namespace, end in packaging.permissions.namespaces.items()
     },
 }

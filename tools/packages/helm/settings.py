@@ -1,11 +1,10 @@
 """The values of the Helm chart: defaults, descriptions and schemas."""
 
-from haulout.app.components import ComponentType
+from haulout.app.components import ComponentType, packagings
 from haulout.app.manifests import agent_manifests, workload
 from haulout.controllers.nodemaintenance import node_lease
 from haulout.controllers.notices.orphans import AGENT_SOURCES
 from haulout.runtime.package_files import ChartValues
-from tools.components import packaged_components
 from tools.metrics.alerts import RUNBOOK
 from tools.packages.helm.common import object_key
 from tools.packages.helm.values import (
@@ -396,7 +395,7 @@ SETTINGS = Group(
         "clouds": CLOUDS,
         "agent": AGENT,
         "machines": MACHINES,
-        **{kind.name: _component_group(kind, item.chart) for kind, item in packaged_components().items()},
+        **{kind.name: _component_group(kind, item.chart) for kind, item in packagings().items() if item.chart},
         "webhook": WEBHOOK,
         "metrics": METRICS,
         "dashboard": DASHBOARD,

@@ -2,10 +2,12 @@
 
 import math
 import os
+import re
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from textwrap import indent
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -108,7 +110,22 @@ class _ScenarioOption(click.Option):
         self._help = text
 
 
-@click.command("run", short_help="Run the operator, or with --sandbox a simulated cluster to try it.")
+class _RunCommand(click.Command):
+    """A command whose help lists the environment variables of clouds in place of `CLOUD_VARIABLES`."""
+
+    @property
+    def help(self) -> str | None:
+        text = "\n".join(component_flags.cloud_variables())
+        return re.sub(
+            "^( *)CLOUD_VARIABLES$", lambda found: indent(text, found[1]), self._help or "", flags=re.MULTILINE
+        )
+
+    @help.setter  # noqa: A003 - the name is that of click
+    def help(self, text: str | None) -> None:
+        self._help = text
+
+
+@click.command("run", cls=_RunCommand, short_help="Run the operator, or with --sandbox a simulated cluster to try it.")
 @options.cluster_options
 @click.option(
     "--mode",
@@ -276,10 +293,7 @@ def run(ctx: click.Context, /, **options: Any) -> None:
       KUBECONTEXT      the context, if --context names none
       HAULOUT_MACHINES_LEAD, _WINDOW, _SURGE, _KINDS  how Machines of OpenShift are replaced, where there are any
       HAULOUT_NOTICES_RECOVERY  how long nodes wait, after announced maintenance, for evicted workloads to recover
-      WD_STREAM_OCID, HAULOUT_OCI_COMPARTMENTS, and others   read maintenance events of Oracle Cloud Infrastructure
-      QUEUE_URL, HAULOUT_AWS, and others                     read maintenance events of AWS
-      HAULOUT_GCP, HAULOUT_GCP_PROJECTS, and others          read maintenance events of Google Cloud
-      HAULOUT_GKE                                            read maintenance from the labels of GKE's nodes
+      CLOUD_VARIABLES
 
     \b
     Exit codes:

@@ -15,6 +15,7 @@ import binascii
 import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from dataclasses import replace
 from datetime import timedelta
 from random import Random
 from sys import getsizeof
@@ -35,9 +36,7 @@ from haulout.api.resources import NODES, SECRETS
 from haulout.controllers.clusterapi.cluster_health import ClusterHealth, HealthReportingTransport
 from haulout.controllers.clusterapi.observation import (
     DELETION_REQUEST,
-    EVENT_ACTION,
     MAINTENANCE_REQUEST,
-    PendingEvent,
 )
 from haulout.controllers.clusterapi.status import ConnectionState
 from haulout.core.backoff import Backoff
@@ -61,6 +60,7 @@ from haulout.kube.recorder import EventRecorder, object_reference
 from haulout.kube.reflector import ListWatch
 from haulout.kube.transports import config
 from haulout.kube.transports.http import HttpTransport
+from haulout.runtime.journal import Transition, emit_events
 
 log = logging.getLogger(__name__)
 
@@ -138,15 +138,10 @@ class ClusterAccessor:
             return True
         return False
 
-    def record_event(self, node: Node, event: PendingEvent) -> None:
+    def emit_event(self, node: Node, transition: Transition) -> None:
+        """Emit the Event of a transition for a node, beside that for its Machine in the management cluster."""
         if self.events is not None:
-            self.events.event(
-                object_reference(NODES, node),
-                type="Warning" if event.is_warning else "Normal",
-                reason=event.reason,
-                note=event.note,
-                action=EVENT_ACTION,
-            )
+            emit_events(replace(transition, regarding=(object_reference(NODES, node),)), self.events)
 
     def _connection(self) -> tuple[Client, MutationCache[Node]]:
         if self.client is None or self.nodes is None:

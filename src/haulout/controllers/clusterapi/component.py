@@ -43,7 +43,7 @@ class ClusterApi(HubComponent):
     """Runs the controller that couples Machines with the nodes of workload clusters."""
 
     title, action = "the hub", "RunHub"
-    metrics = tuple(metric for metric in METRICS if metric is not HOSTS)
+    metrics = METRICS
 
     def __init__(self, settings: ClusterApiSettings, *, connect: ClientFactory) -> None:
         super().__init__()

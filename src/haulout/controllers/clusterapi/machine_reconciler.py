@@ -15,11 +15,10 @@ from haulout.controllers.clusterapi.cluster_accessor import ClusterAccessor
 from haulout.controllers.clusterapi.cluster_slot import ClusterSlot
 from haulout.controllers.clusterapi.decision import decide
 from haulout.controllers.clusterapi.management import ManagementContext
-from haulout.controllers.clusterapi.observation import EVENT_ACTION, Decision, Observation, PendingEvent
+from haulout.controllers.clusterapi.observation import Decision, Observation, PendingEvent
 from haulout.controllers.clusterapi.status import ConnectionState, MachineRequestStatus
 from haulout.errors import HauloutError
 from haulout.kube.recorder import object_reference
-from haulout.runtime.journal import Transition
 from haulout.runtime.reconciler import Reconciler
 
 log = logging.getLogger(__name__)
@@ -185,18 +184,10 @@ class MachineReconciler(Reconciler[str, Observation, Decision]):
     def _record(self, observation: Observation, events: Iterable[PendingEvent]) -> None:
         machine, node = observation.machine, observation.node
         for event in events:
+            transition = event.transition(f"Machine {machine.key}", self._cluster)
             if not observation.is_gone:
                 self._management.metrics.events_recorded.add(event.reason)
-                self._management.journal.record(
-                    Transition(
-                        regarding=(object_reference(self._management.resource, machine),),
-                        subject=f"Machine {machine.key}",
-                        reason=event.reason,
-                        message=event.note,
-                        action=EVENT_ACTION,
-                        is_warning=event.is_warning,
-                        log_fields={"cluster": str(self._cluster)},
-                    )
-                )
+                transition = replace(transition, regarding=(object_reference(self._management.resource, machine),))
+            self._management.journal.record(transition)
             if event.on_node and node is not None:
-                self._accessor.record_event(node, event)
+                self._accessor.emit_event(node, transition)

@@ -67,7 +67,7 @@ EVENTS = counter(
     details="`reason` is that of the event",
 )
 _BUDGET = (BUDGET_USED, BUDGET_LIMIT, BUDGET_WAITING)
-METRICS = (CLUSTERS, STATES, MACHINES, LONGEST_WAIT, *_BUDGET, HOSTS, EVENTS)
+METRICS = (CLUSTERS, STATES, MACHINES, LONGEST_WAIT, *_BUDGET, EVENTS)  # of the hub itself
 
 
 class ClusterApiMetrics:

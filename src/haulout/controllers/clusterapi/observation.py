@@ -14,12 +14,13 @@ from typing import Any
 import msgspec
 
 from haulout.api import annotations
-from haulout.api.clusterapi import Machine
+from haulout.api.clusterapi import ClusterKey, Machine
 from haulout.api.objects import Base, Node, Object
 from haulout.api.reasons import HubEventReason
 from haulout.controllers.clusterapi.settings import ClusterApiSettings
 from haulout.controllers.clusterapi.status import MachineRequestStatus
 from haulout.kube.patches import Patch, merge_patch
+from haulout.runtime.journal import Transition
 
 DesiredValues = Mapping[str, str | None]  # by key; None: the key must be absent
 
@@ -27,7 +28,7 @@ DELETION_REQUEST = annotations.MACHINE_DELETION_REQUEST  # annotation of a Node
 MAINTENANCE_REQUEST = annotations.MACHINE_MAINTENANCE_REQUEST  # annotation of a Node
 APPROVED_REQUEST = annotations.MACHINE_MAINTENANCE_APPROVED  # annotation of a Machine: the approved request
 DELETION_RELEASED = annotations.MACHINE_DELETION_RELEASED  # annotation of a Machine: why its deletion is not held
-EVENT_ACTION = "Propagate"
+_EVENT_ACTION = "Propagate"
 
 
 class ReleaseReason(StrEnum):
@@ -126,6 +127,18 @@ class PendingEvent:
     note: str
     is_warning: bool = False
     on_node: bool = False  # record it on the node, too; an event about a write to the node always is
+
+    def transition(self, subject: str, cluster: ClusterKey) -> Transition:
+        """Return it for the journal, without the objects that get an Event."""
+        return Transition(
+            regarding=(),
+            subject=subject,
+            reason=self.reason,
+            message=self.note,
+            action=_EVENT_ACTION,
+            is_warning=self.is_warning,
+            log_fields={"cluster": str(cluster)},
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -65,7 +65,9 @@ class UnclaimedNodeReconciler(Reconciler[NodeKey, UnclaimedNode, Decision]):
             return False
         await self._accessor.patch_node(observation.node, decision.node.to_patch(observation.node))
         for event in decision.events:
-            self._accessor.record_event(observation.node, event)
+            transition = event.transition(f"node {observation.node.name}", self._accessor.key)
+            self._management.journal.record(transition)
+            self._accessor.emit_event(observation.node, transition)
         return True
 
     async def refresh(self, key: NodeKey, error: Exception) -> bool:

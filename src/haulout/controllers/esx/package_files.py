@@ -1,6 +1,6 @@
 """ESX in the Helm chart, the alerts and the Grafana dashboard."""
 
-from haulout.runtime.package_files import Alert, ChartPermissions, ChartValues, Packaging, Panel, Query
+from haulout.runtime.package_files import COMMON_ROW, Alert, ChartPermissions, ChartValues, Packaging, Panel, Query
 
 PACKAGING = Packaging(
     chart=ChartValues(
@@ -35,22 +35,24 @@ PACKAGING = Packaging(
             description="`/readyz` of the leader, `kubectl describe node` and `haulout history NODE` show the reason.",
         ),
     ),
-    panels=(
-        Panel(
-            title="ESX hosts out of service",
-            about="In maintenance or entering it (true), or in alarm (alarm).",
-            stacked=True,
-            queries=(Query('max by (state) (haulout_esx_hosts{@,state!="false"})', "{{state}}"),),
-        ),
-        Panel(
-            title="vCenter availability",
-            about="1: the vCenter answers. 0: it does not answer, or refuses requests.",
-            queries=(Query("max by (zone) (haulout_esx_vcenter_up{@})", "zone {{zone}}"),),
-        ),
-        Panel(
-            title="Nodes in maintenance for their ESX host",
-            stacked=True,
-            queries=(Query("max by (stuck) (haulout_esx_nodes{@})", "stuck: {{stuck}}"),),
-        ),
-    ),
+    panels={
+        COMMON_ROW: (
+            Panel(
+                title="ESX hosts out of service",
+                about="In maintenance or entering it (true), or in alarm (alarm).",
+                stacked=True,
+                queries=(Query('max by (state) (haulout_esx_hosts{@,state!="false"})', "{{state}}"),),
+            ),
+            Panel(
+                title="vCenter availability",
+                about="1: the vCenter answers. 0: it does not answer, or refuses requests.",
+                queries=(Query("max by (zone) (haulout_esx_vcenter_up{@})", "zone {{zone}}"),),
+            ),
+            Panel(
+                title="Nodes in maintenance for their ESX host",
+                stacked=True,
+                queries=(Query("max by (stuck) (haulout_esx_nodes{@})", "stuck: {{stuck}}"),),
+            ),
+        )
+    },
 )

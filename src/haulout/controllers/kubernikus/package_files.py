@@ -2,6 +2,7 @@
 
 from haulout.controllers.kubernikus.settings import KubernikusSettings, SecretKey
 from haulout.runtime.package_files import (
+    COMMON_ROW,
     Alert,
     ChartPermissions,
     ChartText,
@@ -44,15 +45,17 @@ PACKAGING = Packaging(
             "and `kubectl describe node` show the reason.",
         ),
     ),
-    panels=(
-        Panel(
-            title="Kubernikus nodes marked for deletion",
-            stacked=True,
-            queries=(Query("max by (stuck) (haulout_kubernikus_deletions{@})", "stuck: {{stuck}}"),),
-        ),
-        Panel(
-            title="Kubernikus nodes with an outdated kubelet",
-            queries=(Query("max(haulout_kubernikus_kubelets_outdated{@})", "nodes"),),
-        ),
-    ),
+    panels={
+        COMMON_ROW: (
+            Panel(
+                title="Kubernikus nodes marked for deletion",
+                stacked=True,
+                queries=(Query("max by (stuck) (haulout_kubernikus_deletions{@})", "stuck: {{stuck}}"),),
+            ),
+            Panel(
+                title="Kubernikus nodes with an outdated kubelet",
+                queries=(Query("max(haulout_kubernikus_kubelets_outdated{@})", "nodes"),),
+            ),
+        )
+    },
 )

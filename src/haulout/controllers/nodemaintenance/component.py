@@ -15,12 +15,11 @@ from haulout.core.metrics import MetricVec, gauge
 from haulout.drain.metrics import NODE_MAINTENANCE
 from haulout.kube.rbac import Permission
 from haulout.runtime.component import Component, CustomResource, Leader
-from haulout.runtime.tasks import running
 
 if TYPE_CHECKING:
     from haulout.history.interface import History
 
-_REPORTER = "NodeMaintenance"  # reporting controller of Events, as in the Node Maintenance Operator
+_REPORTER = "NodeMaintenance"  # reporting controller of Events, as in the Node Maintenance Operator, and in metrics
 
 NODES_TOTAL = gauge("haulout_nodes", "How many nodes there are.", details="only on the leader")
 UNAVAILABLE = gauge(
@@ -65,19 +64,17 @@ class NodeMaintenancesComponent(Component):
         self._subscribe_budget = subscribe_budget
 
     async def lead(self, leader: Leader) -> None:
-        events, history = leader.events(_REPORTER), leader.history(self.history_backlog)
-        controller = NodeMaintenanceController(
-            leader.client,
-            events=events,
-            settings=self.settings,
-            nodes=leader.nodes,
-            maintenances=leader.informers.maintenances,
-            handover=leader.handover,
-            history=history,
-            waiting_list=leader.waiting_list,
-            drain_metrics=self.drain_metrics,
-        )
-        async with running(events, history):
+        async with leader.journal(_REPORTER, self.history_backlog) as journal:
+            controller = NodeMaintenanceController(
+                leader.client,
+                journal=journal,
+                settings=self.settings,
+                nodes=leader.nodes,
+                maintenances=leader.informers.maintenances,
+                handover=leader.handover,
+                waiting_list=leader.waiting_list,
+                drain_metrics=self.drain_metrics,
+            )
             unsubscribe = self._subscribe_budget(controller.set_budget)
             self.controller = controller
             try:

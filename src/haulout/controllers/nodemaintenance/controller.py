@@ -1,6 +1,6 @@
 """The NodeMaintenance controller: its informers, its work queue, and the changes that enqueue a maintenance.
 
-    controller = NodeMaintenanceController(client, events=recorder)
+    controller = NodeMaintenanceController(client, journal=journal)
     await controller.run()                      # until cancelled
 
 `reconciler` reconciles one maintenance. Changes of NodeMaintenances, nodes, leases and drains trigger the next
@@ -23,9 +23,6 @@ from haulout.budget.unavailable_nodes import (
     is_unavailable,
 )
 from haulout.controllers.nodemaintenance import node_lease
-from haulout.controllers.nodemaintenance.events import (
-    NodeMaintenanceEventRecorder,
-)
 from haulout.controllers.nodemaintenance.informers import (
     NodeMaintenanceInformers,
     WorkloadInformers,
@@ -37,12 +34,11 @@ from haulout.controllers.nodemaintenance.settings import NodeMaintenanceSettings
 from haulout.core.backoff import Backoff
 from haulout.drain.manager import DrainManager
 from haulout.drain.metrics import InitiatorDrainMetrics
-from haulout.history.interface import History, NoHistory
 from haulout.kube.client import Client
 from haulout.kube.informer import Informer
-from haulout.kube.recorder import EventRecorder
 from haulout.runtime.controller import Controller
 from haulout.runtime.handover import Handover
+from haulout.runtime.journal import Journal
 
 # Retries also cover permissions granted meanwhile, for which there is no event.
 _BACKOFF = Backoff(limit=timedelta(seconds=45))
@@ -55,21 +51,20 @@ class NodeMaintenanceController:
     `nodes` and `maintenances` are shared informers that the caller runs. Without them, the controller runs its own.
     """
 
-    def __init__(  # noqa: PLR0913 - dependencies, each passed by keyword
+    def __init__(
         self,
         client: Client,
         *,
-        events: EventRecorder,
+        journal: Journal,
         settings: NodeMaintenanceSettings | None = None,
         nodes: Informer[Node] | None = None,
         maintenances: Informer[NodeMaintenance] | None = None,
         handover: Handover | None = None,
-        history: History | None = None,
         waiting_list: WaitingList | None = None,
         drain_metrics: InitiatorDrainMetrics | None = None,
     ) -> None:
         self.settings = settings or NodeMaintenanceSettings()
-        self.history = history or NoHistory()
+        self.history = journal.history
         self._clock = client.clock
         self._waiting_list = waiting_list or WaitingList()
         self._informers = NodeMaintenanceInformers(
@@ -84,8 +79,7 @@ class NodeMaintenanceController:
             informers=self._informers,
             drains=self._drains,
             workload_informers=self._workload_informers,
-            events=NodeMaintenanceEventRecorder(events),
-            history=self.history,
+            journal=journal,
             waiting_list=self._waiting_list,
             before_drain=handover.before_drain,
             enqueue=self._enqueue,

@@ -24,7 +24,7 @@ from haulout.api.resources import LEASES, NODES
 from haulout.budget.budget_check import BudgetCheck, BudgetExhausted
 from haulout.budget.slots import BudgetSlots
 from haulout.controllers.nodemaintenance import actions, node_lease
-from haulout.controllers.nodemaintenance.events import NodeMaintenanceEventRecorder
+from haulout.controllers.nodemaintenance.events import NodeMaintenanceEvents
 from haulout.controllers.nodemaintenance.informers import NodeMaintenanceInformers, WorkloadInformers
 from haulout.controllers.nodemaintenance.node_cordon import CORDON_REQUEST
 from haulout.controllers.nodemaintenance.observation import NodeMaintenanceDecision, Observation
@@ -53,7 +53,7 @@ class NodeMaintenanceExecutor:
         client: Client,
         informers: NodeMaintenanceInformers,
         drains: DrainManager,
-        events: NodeMaintenanceEventRecorder,
+        events: NodeMaintenanceEvents,
         *,
         lease_namespace: str,
         before_drain: Callable[[str], object],

@@ -6,6 +6,9 @@ The object itself supplies everything: its UID and the numbered transitions in `
 records the current phase and those before it, once; a successor records the same entries, which are recognized as equal
 whatever its clock says. The finalizer is removed after the last entry is written, or after a second if it cannot be:
 the node is back in service by then. If the object vanished unobserved, the end is recorded when the records are listed.
+
+The entries are no part of the transitions in `events`: those are told by the process that writes them, once. If it dies
+between the write and the entry, a successor must still record the entry, so entries follow from the status alone.
 """
 
 from collections.abc import Iterator, Sequence

@@ -39,7 +39,7 @@ from haulout.controllers.nodemaintenance.events import (
     MAINTENANCE_ERROR,
     RECOVERING,
     WAITING,
-    NodeMaintenanceEventRecorder,
+    NodeMaintenanceEvents,
 )
 from haulout.controllers.nodemaintenance.executor import NodeMaintenanceExecutor
 from haulout.controllers.nodemaintenance.history_recorder import HistoryRecorder
@@ -60,10 +60,10 @@ from haulout.drain.manager import DrainManager
 from haulout.drain.permissions import POD_DELETION
 from haulout.drain.progress import BLOCKED_AFTER
 from haulout.errors import HauloutError, KubeError, NotFound
-from haulout.history.interface import History
 from haulout.kube import rbac
 from haulout.kube.client import Client
 from haulout.kube.responses import admission_failure_of, condition_reason
+from haulout.runtime.journal import Journal
 from haulout.runtime.reconciler import Reconciler
 from haulout.runtime.status_writer import StatusWriter
 
@@ -85,13 +85,13 @@ class NodeMaintenanceReconciler(Reconciler[str, Observation, NodeMaintenanceDeci
         informers: NodeMaintenanceInformers,
         drains: DrainManager,
         workload_informers: WorkloadInformers,
-        events: NodeMaintenanceEventRecorder,
-        history: History,
+        journal: Journal,
         waiting_list: WaitingList,
         before_drain: Callable[[str], object],
         enqueue: Callable[[str], object],
         record_change: Callable[[str], object],
     ) -> None:
+        self._events = NodeMaintenanceEvents(journal)
         self.settings = settings
         self.budget = NO_BUDGET
         self.status_writer: StatusWriter[str] = StatusWriter(client.clock)
@@ -99,7 +99,7 @@ class NodeMaintenanceReconciler(Reconciler[str, Observation, NodeMaintenanceDeci
             client,
             informers,
             drains,
-            events,
+            self._events,
             lease_namespace=settings.lease_namespace,
             before_drain=before_drain,
             slots=BudgetSlots(client, namespace=settings.namespace, cause=MaintenanceCause.NODE_MAINTENANCES),
@@ -111,8 +111,7 @@ class NodeMaintenanceReconciler(Reconciler[str, Observation, NodeMaintenanceDeci
         self._informers = informers
         self._drains = drains
         self._workload_informers = workload_informers
-        self._events = events
-        self._history_recorder = HistoryRecorder(history, client)
+        self._history_recorder = HistoryRecorder(journal.history, client)
         self._waiting_list = waiting_list
         self._enqueue = enqueue
         self._record_change = record_change
@@ -209,6 +208,7 @@ class NodeMaintenanceReconciler(Reconciler[str, Observation, NodeMaintenanceDeci
             )
         update = build_status(observation, decision, lease_namespace=self.settings.lease_namespace)
         status_at = await self._write_status(observation.maintenance, update.status)
+        self._events.record_success(observation.maintenance)
         requeue_times = (decision.requeue_at, update.requeue_at, status_at)
         return min((instant for instant in requeue_times if instant is not None), default=None)
 

@@ -21,7 +21,7 @@ from haulout.drain.escalation import EscalationStep
 from haulout.errors import Conflict, HauloutError, ServerFailure, TooManyRequests, Unreachable
 from haulout.kube.recorder import EventRecorder, object_reference
 from haulout.kube.responses import condition_reason
-from haulout.runtime.journal import Journal, Transition
+from haulout.runtime.journal import Journal, Transition, emit_events
 
 log = logging.getLogger(__name__)
 
@@ -167,21 +167,25 @@ class ProfileEvents:
     def _record(
         self, node: Node, reason: str, note: str, report: ProfileReport | None = None, *, is_warning: bool = True
     ) -> None:
-        transition = Transition(
-            regarding=(object_reference(NODES, node),),
-            subject=f"node {node.name}",
-            reason=reason,
-            message=note,
-            action=_ACTION,
-            is_warning=is_warning,
-            log_fields=_log_fields(node, report),
-        )
-        self._journal.record(transition)
+        self._journal.record(_transition(node, reason, note, report, is_warning=is_warning))
 
     def _emit_failure(self, node: Node, reason: str, note: str) -> None:
         """Emit an event only: the failure may be an old one."""
-        regarding = object_reference(NODES, node)
-        self._journal.events.event(regarding, type="Warning", reason=reason, note=note, action=_ACTION)
+        emit_events(_transition(node, reason, note), self._journal.events)
+
+
+def _transition(
+    node: Node, reason: str, note: str, report: ProfileReport | None = None, *, is_warning: bool = True
+) -> Transition:
+    return Transition(
+        regarding=(object_reference(NODES, node),),
+        subject=f"node {node.name}",
+        reason=reason,
+        message=note,
+        action=_ACTION,
+        is_warning=is_warning,
+        log_fields=_log_fields(node, report),
+    )
 
 
 def _log_fields(node: Node, report: ProfileReport | None) -> dict[str, str]:

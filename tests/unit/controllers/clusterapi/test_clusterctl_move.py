@@ -1,5 +1,6 @@
 """Paused clusters, and `clusterctl move`, which deletes Machines whose nodes stay."""
 
+import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import timedelta
@@ -120,8 +121,9 @@ async def test_clusterctl_move_changes_no_node(world: HubClusters, prod: Workloa
 
 @pytest.mark.parametrize("how", ["wait", "honour"])
 async def test_request_is_withdrawn_when_its_machine_disappears(
-    world: HubClusters, prod: WorkloadCluster, how: str
+    world: HubClusters, prod: WorkloadCluster, how: str, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level(logging.INFO)
     async with world.running_hub(old_approvals=how):
         machine = await world.add_machine(prod, "m1")
         await world.label_machine(machine, maintenance="requested")
@@ -131,6 +133,7 @@ async def test_request_is_withdrawn_when_its_machine_disappears(
         await world.patch_machine(machine, metadata={"finalizers": None})
         await world.eventually(lambda: not requests(world, prod, machine), seconds=5)
     assert "RequestWithdrawn" in world.event_reasons(prod.api)
+    assert [line.partition(": ")[0] for line in caplog.messages if "RequestWithdrawn" in line] == [f"Machine {machine}"]
 
 
 async def test_request_is_withdrawn_although_the_cluster_was_unreachable_when_its_machine_disappeared(
@@ -149,8 +152,9 @@ async def test_request_is_withdrawn_although_the_cluster_was_unreachable_when_it
 
 
 async def test_request_is_withdrawn_when_its_machine_disappeared_while_no_hub_ran(
-    world: HubClusters, prod: WorkloadCluster
+    world: HubClusters, prod: WorkloadCluster, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level(logging.INFO)
     async with world.running_hub():
         machine, other = [await world.add_machine(prod, name) for name in ("m1", "m2")]
         await world.label_machine(machine, maintenance="requested")
@@ -162,6 +166,7 @@ async def test_request_is_withdrawn_when_its_machine_disappeared_while_no_hub_ra
     async with world.running_hub():
         await world.eventually(lambda: not requests(world, prod, machine), seconds=10)
         await world.assert_stays(lambda: world.is_maintenance_requested(prod, other), seconds=10)
+    assert [line.partition(": ")[0] for line in caplog.messages if "RequestWithdrawn" in line] == ["node n-m1"]
 
 
 async def test_paused_cluster_keeps_requests_without_their_machine(world: HubClusters, prod: WorkloadCluster) -> None:

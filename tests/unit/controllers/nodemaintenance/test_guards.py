@@ -19,6 +19,7 @@ from haulout.kube.client import Client
 from haulout.kube.patches import merge_patch
 from haulout.kube.recorder import EventRecorder
 from haulout.runtime.flapping_guard import INTERVAL, MAX_CHANGES
+from haulout.runtime.journal import Journal
 from support.clusters.cluster_plan import a_cluster
 from support.clusters.live_cluster import SandboxCluster
 from support.operators.nodemaintenance import (
@@ -95,8 +96,9 @@ def operating_with_budget(
 
     async def operate_with_budget(client: Client) -> None:
         events = EventRecorder(client, instance="test", controller="NodeMaintenance")
+        journal = Journal("NodeMaintenance", events, metrics=client.metrics)
         controller = NodeMaintenanceController(
-            client, events=events, settings=NodeMaintenanceSettings(namespace="default")
+            client, journal=journal, settings=NodeMaintenanceSettings(namespace="default")
         )
         controller.set_budget(budget)
         controllers.append(controller)

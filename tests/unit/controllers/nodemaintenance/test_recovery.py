@@ -25,6 +25,7 @@ from haulout.controllers.nodemaintenance.recovery import RecoveryObservation
 from haulout.core.clock import Clock
 from haulout.kube.client import Client
 from haulout.kube.recorder import EventRecorder
+from haulout.runtime.journal import Journal
 from support.clusters.cluster_plan import a_cluster
 from support.operators.nodemaintenance import (
     PLURAL,
@@ -167,9 +168,8 @@ async def test_workloads_are_watched_only_while_a_maintenance_requests_recovery(
         controllers: list[NodeMaintenanceController] = []
 
         async def program(client: Client) -> None:
-            controllers.append(
-                NodeMaintenanceController(client, events=EventRecorder(client, instance="test", controller="x"))
-            )
+            events = EventRecorder(client, instance="test", controller="x")
+            controllers.append(NodeMaintenanceController(client, journal=Journal("x", events, metrics=client.metrics)))
             await controllers[0].run()
 
         cluster.run(program)

@@ -1,6 +1,6 @@
 """Sends notifications about objects in the background, according to the `notifications` section of the configuration.
 
-    notifier = ObjectNotifier(client, external, events=recorder, kinds=(of_maintenances, of_notices))
+    notifier = ObjectNotifier(client, external, journal=journal, kinds=(of_maintenances, of_notices))
     notifier.use(configuration.notifications)
     await notifier.run()  # until cancelled; `enqueue` requeues an object
 
@@ -37,8 +37,9 @@ from haulout.core.timestamps import whole_seconds
 from haulout.errors import Conflict, KubeError, NotFound
 from haulout.kube.client import Client
 from haulout.kube.patches import merge_patch
-from haulout.kube.recorder import EventRecorder, ObjectReference, object_reference
+from haulout.kube.recorder import ObjectReference, object_reference
 from haulout.kube.workqueue import WorkQueue
+from haulout.runtime.journal import Journal, Transition
 
 log = logging.getLogger(__name__)
 
@@ -70,10 +71,10 @@ class ObjectNotifier:
     """Sends the due notifications of objects. Call `run` at most once."""
 
     def __init__(
-        self, client: Client, external: ExternalClient, *, events: EventRecorder, kinds: Iterable[NotifiedKind[Any]]
+        self, client: Client, external: ExternalClient, *, journal: Journal, kinds: Iterable[NotifiedKind[Any]]
     ) -> None:
         self._client = client
-        self._events = events
+        self._journal = journal
         self._kinds = {kind.resource.kind: kind for kind in kinds}
         self._rules: tuple[NotificationRule, ...] = ()
         self._delivery = DeliveryQueue(external, clock=client.clock, random=client.random, on_update=self._report)
@@ -168,7 +169,7 @@ class ObjectNotifier:
         )
 
     def _report(self, delivery: Delivery) -> None:
-        """Record the first failure and the final one as events; log the attempts in between."""
+        """Record the first failure and the final one; log the attempts in between."""
         message = delivery.message
         if message.event is None or message.involved is None:
             return
@@ -181,16 +182,16 @@ class ObjectNotifier:
             log.debug("%s about %s: %s", notification_text, object_text, delivery.problem)
             return
         outlook = "it will be retried" if delivery.state is DeliveryState.DELAYED else "it will not be sent"
-        log.warning("%s about %s: %s; %s", notification_text, object_text, delivery.problem, outlook)
-        if message.regarding is not None:
-            note = f"{notification_text}: {delivery.problem}; {outlook}"
-            self._events.event(
-                message.regarding,
-                type="Warning",
+        self._journal.record(
+            Transition(
+                regarding=() if message.regarding is None else (message.regarding,),
+                subject=object_text,
                 reason=OperatorEventReason.NOTIFICATION_FAILED,
-                note=note,
+                message=f"{notification_text}: {delivery.problem}; {outlook}",
                 action="Notify",
+                is_warning=True,
             )
+        )
 
 
 @dataclass(frozen=True, slots=True)
