@@ -21,10 +21,12 @@ from haulout.api.nodemaintenance import (
 from haulout.api.objects import NodeConditionType, RawObject
 from haulout.app.manifests import operator_manifests
 from haulout.app.manifests.operator_manifests import Installation
+from haulout.budget.budget_check import WaitingList
 from haulout.budget.slots import SLOT_WITHDRAWN_ANNOTATION
 from haulout.budget.unavailable_nodes import RECOVERING_ANNOTATION
 from haulout.controllers.nodemaintenance import node_cordon, node_lease
 from haulout.controllers.nodemaintenance.controller import NodeMaintenanceController
+from haulout.controllers.nodemaintenance.informers import maintenance_informer, node_cache
 from haulout.controllers.nodemaintenance.node_cordon import CORDON_REQUEST, DRAIN_TAINT, OWNER_PREFIX
 from haulout.controllers.nodemaintenance.settings import NodeMaintenanceSettings
 from haulout.drain import cordon
@@ -32,7 +34,9 @@ from haulout.history.writer import HistoryWriter
 from haulout.kube.client import Client
 from haulout.kube.patches import merge_patch
 from haulout.kube.recorder import EventRecorder
+from haulout.runtime.handover import Handover
 from haulout.runtime.journal import Journal
+from haulout.runtime.tasks import background
 from haulout_sandbox.apiserver.auth.rbac import service_account_user
 from support.clusters.cluster_plan import SERVICE_ACCOUNT, ClusterPlan
 from support.clusters.live_cluster import RESOURCES, LiveCluster
@@ -66,6 +70,32 @@ _NEVER = datetime.max.replace(tzinfo=UTC)
 # The operator
 
 
+def a_controller(
+    client: Client,
+    journal: Journal,
+    *,
+    settings: NodeMaintenanceSettings | None = None,
+    waiting_list: WaitingList | None = None,
+) -> NodeMaintenanceController:
+    """Return a controller with informers of its own."""
+    return NodeMaintenanceController(
+        client,
+        journal=journal,
+        settings=settings or NodeMaintenanceSettings(),
+        nodes=node_cache(client),
+        maintenances=maintenance_informer(client),
+        handover=Handover(),
+        waiting_list=waiting_list or WaitingList(),
+    )
+
+
+async def run_with_informers(controller: NodeMaintenanceController) -> None:
+    """Run a controller and its informers of nodes and maintenances."""
+    informers = controller._informers
+    async with background(informers.maintenances.informer.run(), informers.nodes.informer.run()):
+        await controller.run()
+
+
 async def run_controller(client: Client, *, settings: NodeMaintenanceSettings | None = None) -> None:
     """Run the controller, with its events, as the operator does while it leads."""
     events = EventRecorder(client, instance="test", controller="NodeMaintenance")
@@ -73,7 +103,7 @@ async def run_controller(client: Client, *, settings: NodeMaintenanceSettings | 
         recorder_task = group.create_task(events.run())
         try:
             journal = Journal("NodeMaintenance", events, metrics=client.metrics)
-            await NodeMaintenanceController(client, journal=journal, settings=settings).run()
+            await run_with_informers(a_controller(client, journal, settings=settings))
         finally:
             recorder_task.cancel()
 
@@ -85,7 +115,7 @@ async def run_controller_with_history(client: Client) -> None:
         tasks = [group.create_task(component.run()) for component in (events, history)]
         try:
             journal = Journal("NodeMaintenance", events, history, metrics=client.metrics)
-            await NodeMaintenanceController(client, journal=journal).run()
+            await run_with_informers(a_controller(client, journal))
         finally:
             for task in tasks:
                 task.cancel()

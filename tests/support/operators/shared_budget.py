@@ -13,7 +13,6 @@ from haulout.api.objects import RawObject
 from haulout.budget.budget_check import WaitingList
 from haulout.budget.slots import LEDGER
 from haulout.budget.unavailable_nodes import NODE_MAINTENANCE_OWNER_PREFIX
-from haulout.controllers.nodemaintenance.controller import NodeMaintenanceController
 from haulout.controllers.nodemaintenance.settings import NodeMaintenanceSettings
 from haulout.drain import cordon
 from haulout.kube.client import Client
@@ -23,6 +22,7 @@ from support.clusters.live_cluster import LiveCluster
 from support.clusters.process import Program
 from support.fakes.profile_node import load_configuration
 from support.invariants import DisruptionsWithinBudget, Invariant, NodeBudget
+from support.operators.nodemaintenance import a_controller, run_with_informers
 from support.operators.profiles_controller import (
     NAMESPACE,
     NotificationLog,
@@ -58,17 +58,14 @@ def always_leading_operator(text: str) -> Program:
     async def program(client: Client) -> None:
         events = EventRecorder(client, instance="test", controller="test")
         waiting_list, configuration = WaitingList(), load_configuration(text)
-        maintenances = NodeMaintenanceController(
-            client,
-            journal=Journal("NodeMaintenance", events, metrics=client.metrics),
-            settings=NodeMaintenanceSettings(namespace=NAMESPACE),
-            waiting_list=waiting_list,
-        )
+        journal = Journal("NodeMaintenance", events, metrics=client.metrics)
+        settings = NodeMaintenanceSettings(namespace=NAMESPACE)
+        maintenances = a_controller(client, journal, settings=settings, waiting_list=waiting_list)
         profiles = a_profiles_controller(client, events, NotificationLog(), waiting_list=waiting_list)
         maintenances.set_budget(configuration.budget)
         profiles.use(configuration)
         async with asyncio.TaskGroup() as group:
-            for coroutine in (events.run(), maintenances.run(), run_with_nodes(profiles)):
+            for coroutine in (events.run(), run_with_informers(maintenances), run_with_nodes(profiles)):
                 group.create_task(coroutine)
 
     return program

@@ -1,7 +1,7 @@
 """The NodeMaintenance controller: its informers, its work queue, and the changes that enqueue a maintenance.
 
-    controller = NodeMaintenanceController(client, journal=journal)
-    await controller.run()                      # until cancelled
+    controller = NodeMaintenanceController(client, journal=journal, nodes=nodes, maintenances=maintenances, …)
+    await controller.run()                      # until cancelled; the caller runs both informers
 
 `reconciler` reconciles one maintenance. Changes of NodeMaintenances, nodes, leases and drains trigger the next
 reconcile, and so does the decision's `requeue_at`.
@@ -46,33 +46,29 @@ _WORKERS = 64  # many, because a reconcile that stops a drain waits for its pend
 
 
 class NodeMaintenanceController:
-    """Reconciles all NodeMaintenances. Call `run` at most once.
-
-    `nodes` and `maintenances` are shared informers that the caller runs. Without them, the controller runs its own.
-    """
+    """Reconciles all NodeMaintenances. Call `run` at most once."""
 
     def __init__(
         self,
         client: Client,
         *,
         journal: Journal,
-        settings: NodeMaintenanceSettings | None = None,
-        nodes: Informer[Node] | None = None,
-        maintenances: Informer[NodeMaintenance] | None = None,
-        handover: Handover | None = None,
-        waiting_list: WaitingList | None = None,
+        settings: NodeMaintenanceSettings,
+        nodes: Informer[Node],
+        maintenances: Informer[NodeMaintenance],
+        handover: Handover,
+        waiting_list: WaitingList,
         drain_metrics: InitiatorDrainMetrics | None = None,
     ) -> None:
-        self.settings = settings or NodeMaintenanceSettings()
+        self.settings = settings
         self.history = journal.history
         self._clock = client.clock
-        self._waiting_list = waiting_list or WaitingList()
+        self._waiting_list = waiting_list
         self._informers = NodeMaintenanceInformers(
             client, lease_namespace=self.settings.lease_namespace, nodes=nodes, maintenances=maintenances
         )
         self._drains = DrainManager(client, on_change=self._handle_drain, metrics=drain_metrics)
         self._workload_informers = WorkloadInformers(client, enqueue=self._enqueue)
-        handover = handover or Handover()
         self._reconciler = NodeMaintenanceReconciler(
             client,
             settings=self.settings,
@@ -92,7 +88,7 @@ class NodeMaintenanceController:
 
     async def run(self) -> None:
         """Run until cancelled. Raise `LeadershipHandover` when another replica must take over."""
-        background = (*self._informers.run_functions(), self._drains.run, self._workload_informers.run)
+        background = (self._informers.leases.informer.run, self._drains.run, self._workload_informers.run)
         await self._controller.run(background=background, start=self._start)
 
     async def _start(self, subscriptions: ExitStack) -> None:
@@ -136,11 +132,6 @@ class NodeMaintenanceController:
         """The number of nodes that count as unavailable for budgets."""
         now = self._clock.now()
         return sum(is_unavailable(node, now) for node in self._informers.possibly_unavailable())
-
-    @property
-    def watches_workloads(self) -> bool:
-        """Whether workloads are watched, which is the case while a maintenance requests recovery."""
-        return self._workload_informers.is_watching
 
     @property
     def waiting_count(self) -> int:

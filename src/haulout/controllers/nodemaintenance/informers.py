@@ -13,10 +13,9 @@ maintenance exists. What was taken too late is released.
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Coroutine
+from collections.abc import Callable, Collection
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Any
 
 from msgspec import structs
 
@@ -93,27 +92,19 @@ class NodeMaintenanceInformers:
         client: Client,
         *,
         lease_namespace: str,
-        nodes: Informer[Node] | None = None,
-        maintenances: Informer[NodeMaintenance] | None = None,
+        nodes: Informer[Node],
+        maintenances: Informer[NodeMaintenance],
     ) -> None:
         self._client = client
         self._lease_namespace = lease_namespace
         # By maintenance: its UID, and the monotonic time of the last confirmation.
         self._confirmed_at: dict[str, tuple[str, float]] = {}
         self._ended: dict[str, tuple[NodeMaintenance, float]] = {}  # by maintenance: its final state, and since when
-        self._has_own_maintenances, self._has_own_nodes = maintenances is None, nodes is None
-        self.maintenances = MutationCache(maintenance_informer(client) if maintenances is None else maintenances)
-        self.nodes = MutationCache(node_cache(client) if nodes is None else nodes)
+        self.maintenances = MutationCache(maintenances)
+        self.nodes = MutationCache(nodes)
         self.sizes = GroupSizes(self.nodes.informer.all)
         self._not_ready_nodes = NotReadyTracker(client.clock)
         self.leases = MutationCache(Informer(client, ListWatch(LEASES, namespace=lease_namespace), transform=as_is))
-
-    def run_functions(self) -> tuple[Callable[[], Coroutine[Any, Any, None]], ...]:
-        """Return the run functions of all informers that this object owns."""
-        own = [self.nodes.informer.run] if self._has_own_nodes else []
-        if self._has_own_maintenances:
-            return self.maintenances.informer.run, *own, self.leases.informer.run
-        return *own, self.leases.informer.run
 
     async def wait_synced(self) -> None:
         """Wait for the maintenances.

@@ -26,6 +26,7 @@ from support.operators.nodemaintenance import (
     LEASE_NAMESPACE,
     NAME,
     PLURAL,
+    a_controller,
     a_lease,
     create_maintenance,
     delete_maintenance,
@@ -34,6 +35,7 @@ from support.operators.nodemaintenance import (
     last_error,
     phase,
     run_controller,
+    run_with_informers,
     wait_for_success,
     with_nodemaintenance_crd,
 )
@@ -97,15 +99,13 @@ def operating_with_budget(
     async def operate_with_budget(client: Client) -> None:
         events = EventRecorder(client, instance="test", controller="NodeMaintenance")
         journal = Journal("NodeMaintenance", events, metrics=client.metrics)
-        controller = NodeMaintenanceController(
-            client, journal=journal, settings=NodeMaintenanceSettings(namespace="default")
-        )
+        controller = a_controller(client, journal, settings=NodeMaintenanceSettings(namespace="default"))
         controller.set_budget(budget)
         controllers.append(controller)
         async with asyncio.TaskGroup() as group:
             sending = group.create_task(events.run())
             try:
-                await controller.run()
+                await run_with_informers(controller)
             finally:
                 sending.cancel()
 

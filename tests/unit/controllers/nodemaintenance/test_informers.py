@@ -10,7 +10,13 @@ from msgspec import structs
 
 from haulout.api.nodemaintenance import NODE_MAINTENANCES, NodeMaintenance
 from haulout.api.objects import Node
-from haulout.controllers.nodemaintenance.informers import MaintenanceGone, NodeMaintenanceInformers, has_relevant_change
+from haulout.controllers.nodemaintenance.informers import (
+    MaintenanceGone,
+    NodeMaintenanceInformers,
+    has_relevant_change,
+    maintenance_informer,
+    node_cache,
+)
 from haulout.core.clock import Clock
 from haulout.kube.client import Client
 from haulout_sandbox.apiserver import ApiServer
@@ -19,6 +25,11 @@ from support.faults.injected_responses import ResponseInjector
 from support.operators.nodemaintenance import CRD, LEASE_NAMESPACE, NAME, a_lease, a_maintenance
 
 SPEC = {"metadata": {"annotations": {"note": "written by us"}}}
+
+
+def informers_of(client: Client) -> NodeMaintenanceInformers:
+    nodes, maintenances = node_cache(client), maintenance_informer(client)
+    return NodeMaintenanceInformers(client, lease_namespace=LEASE_NAMESPACE, nodes=nodes, maintenances=maintenances)
 
 
 class CountedClient:
@@ -30,7 +41,7 @@ class CountedClient:
         self.api.put(a_maintenance("n1"))
         self.answers = ResponseInjector()
         self.client = Client(self.answers.wrap_transport(self.api.transport("operator")), clock=clock, random=Random(1))
-        self.informers = NodeMaintenanceInformers(self.client, lease_namespace=LEASE_NAMESPACE)
+        self.informers = informers_of(self.client)
 
     async def known(self) -> NodeMaintenance:
         """Return the NodeMaintenance without recording the read."""
@@ -112,11 +123,10 @@ async def test_informers_are_not_synced_before_nodes_and_leases_are_listed(clock
         api.put(obj)
     transport = api.transport("operator")
     transport.faults.delay(timedelta(seconds=5), path=path, times=None)
-    informers = NodeMaintenanceInformers(
-        Client(transport, clock=clock, random=Random(1)), lease_namespace=LEASE_NAMESPACE
-    )
+    informers = informers_of(Client(transport, clock=clock, random=Random(1)))
+    caches = informers.maintenances.informer, informers.nodes.informer, informers.leases.informer
     async with asyncio.TaskGroup() as group:
-        following = [group.create_task(run()) for run in informers.run_functions()]
+        following = [group.create_task(cache.run()) for cache in caches]
         await informers.wait_synced()
         assert len(informers.nodes.informer.all()) == len(informers.leases.informer.all()) == 1
         for task in following:

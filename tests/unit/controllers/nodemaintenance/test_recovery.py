@@ -29,10 +29,12 @@ from haulout.runtime.journal import Journal
 from support.clusters.cluster_plan import a_cluster
 from support.operators.nodemaintenance import (
     PLURAL,
+    a_controller,
     create_maintenance,
     delete_maintenance,
     end_maintenance,
     run_controller,
+    run_with_informers,
     wait_for_success,
     with_operator_rbac,
 )
@@ -169,16 +171,16 @@ async def test_workloads_are_watched_only_while_a_maintenance_requests_recovery(
 
         async def program(client: Client) -> None:
             events = EventRecorder(client, instance="test", controller="x")
-            controllers.append(NodeMaintenanceController(client, journal=Journal("x", events, metrics=client.metrics)))
-            await controllers[0].run()
+            controllers.append(a_controller(client, Journal("x", events, metrics=client.metrics)))
+            await run_with_informers(controllers[0])
 
         cluster.run(program)
         await create_maintenance(cluster, "n2", name="plain")
         await wait_for_success(cluster, "plain")
-        follows = [controllers[0].watches_workloads]
+        follows = [controllers[0]._workload_informers.is_watching]
         await create_maintenance(cluster, "n1", recovery={})
         await wait_for_success(cluster)
-        follows.append(controllers[0].watches_workloads)
+        follows.append(controllers[0]._workload_informers.is_watching)
         await end_maintenance(cluster)
         await cluster.pass_time(minutes=1)
-        assert [*follows, controllers[0].watches_workloads] == [False, True, False]
+        assert [*follows, controllers[0]._workload_informers.is_watching] == [False, True, False]
