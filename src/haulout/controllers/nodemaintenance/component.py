@@ -77,6 +77,7 @@ class NodeMaintenancesComponent(Component):
             history=history,
             waiting_list=leader.waiting_list,
             drain_metrics=self.drain_metrics,
+            freezes=leader.freezes,
         )
         async with running(events, history):
             unsubscribe = self._subscribe_budget(controller.set_budget)

@@ -42,6 +42,7 @@ from haulout.kube.client import Client
 from haulout.kube.informer import Informer
 from haulout.kube.recorder import EventRecorder
 from haulout.runtime.controller import Controller
+from haulout.runtime.freezes import FreezeSource, NoFreezes
 from haulout.runtime.handover import Handover
 
 # Retries also cover permissions granted meanwhile, for which there is no event.
@@ -67,8 +68,10 @@ class NodeMaintenanceController:
         history: History | None = None,
         waiting_list: WaitingList | None = None,
         drain_metrics: InitiatorDrainMetrics | None = None,
+        freezes: FreezeSource | None = None,
     ) -> None:
         self.settings = settings or NodeMaintenanceSettings()
+        self._freezes = freezes or NoFreezes()
         self.history = history or NoHistory()
         self._clock = client.clock
         self._waiting_list = waiting_list or WaitingList()
@@ -87,6 +90,7 @@ class NodeMaintenanceController:
             events=NodeMaintenanceEventRecorder(events),
             history=self.history,
             waiting_list=self._waiting_list,
+            freezes=self._freezes,
             before_drain=handover.before_drain,
             enqueue=self._enqueue,
             record_change=self._record_change,
@@ -103,6 +107,7 @@ class NodeMaintenanceController:
 
     async def _start(self, subscriptions: ExitStack) -> None:
         subscriptions.callback(self._waiting_list.subscribe(self._enqueue_waiting))
+        subscriptions.callback(self._freezes.subscribe(self._enqueue_all))
         await self._informers.wait_synced()
         self._subscribe(subscriptions)
         self._reconciler.start()
