@@ -32,7 +32,7 @@ from haulout.runtime.tasks import background
 log = logging.getLogger(__name__)
 
 _NOT_LISTED = "MaintenanceFreezes have not been listed"
-_START_TIMEOUT = timedelta(seconds=10)  # for the first list; until then the components of the leader do not run
+_START_TIMEOUT = timedelta(seconds=2)  # for the first list; until then the components of the leader do not run
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +189,7 @@ class FreezeLister:
 
     def _refresh(self) -> None:
         current = self._read()
-        if current == self._current and self._known.is_set():
+        if current == self._current:
             return
         self._current = current
         if not current.unknown:
