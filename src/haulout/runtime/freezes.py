@@ -184,18 +184,16 @@ class FreezeLister:
         self._refresh()
 
     def _on_change(self, old: MaintenanceFreeze | None, new: MaintenanceFreeze | None) -> None:
-        if _relevant_state(old) != _relevant_state(new):
-            self._refresh()
+        self._refresh(is_relevant=_relevant_state(old) != _relevant_state(new))
 
-    def _refresh(self) -> None:
-        current = self._read()
-        if current == self._current:
-            return
-        self._current = current
-        if not current.unknown:
+    def _refresh(self, *, is_relevant: bool = False) -> None:
+        """Read the freezes; tell subscribers of a relevant change, and when they become known or unknown."""
+        previous, self._current = self._current, self._read()
+        if not self._current.unknown:
             self._known.set()
-        for on_change in tuple(self._subscribers):
-            on_change()
+        if is_relevant or self._current.unknown != previous.unknown:
+            for on_change in tuple(self._subscribers):
+                on_change()
 
     def _read(self) -> Freezes:
         health = self.informer.health()

@@ -6,8 +6,15 @@ from typing import Any
 import pytest
 
 from haulout.api import hold
-from haulout.api.maintenancefreeze import FreezePhase, MaintenanceFreeze, MaintenanceFreezeSpec, phase_at
+from haulout.api.maintenancefreeze import (
+    MAINTENANCE_FREEZES,
+    FreezePhase,
+    MaintenanceFreeze,
+    MaintenanceFreezeSpec,
+    phase_at,
+)
 from haulout.api.objects import Node, ObjectMeta
+from haulout.kube.patches import merge_patch
 from haulout.runtime.freezes import Freezes, parse_freeze
 from haulout_sandbox.event_loops.virtual_time import VirtualClock
 from support.clusters.cluster_plan import a_cluster
@@ -115,6 +122,21 @@ async def test_lister_tells_each_change(clock: VirtualClock) -> None:
         await cluster.pass_time(seconds=5)
         assert changes == [1, 0]
         assert len(lister.current().items) == 1
+
+
+async def test_new_number_of_nodes_is_known_and_wakes_nobody(clock: VirtualClock) -> None:
+    async with (
+        with_freezes(a_cluster(clock)).on_the_sandbox() as cluster,
+        freeze_source(cluster.admin, reads_freezes=True) as lister,
+    ):
+        await freeze(cluster)
+        await cluster.eventually(lambda: len(lister.current().items), becomes=1)
+        changes: list[int] = []
+        lister.subscribe(lambda: changes.append(1))
+        patch = merge_patch({"status": {"nodes": 7}})
+        await cluster.admin.patch(MAINTENANCE_FREEZES, "black-friday", patch, subresource="status")
+        await cluster.eventually(lambda: lister.current().items[0].freeze.status.nodes, becomes=7)
+        assert changes == []
 
 
 async def test_without_the_definition_there_are_no_freezes(clock: VirtualClock) -> None:
