@@ -29,11 +29,6 @@ from haulout.runtime.reconciler import Reconciler
 from haulout.runtime.status_writer import StatusWriter
 
 _NAME = "MaintenanceFreeze"
-_REASONS = {
-    FreezePhase.PENDING: FreezeReason.PENDING,
-    FreezePhase.ACTIVE: FreezeReason.ACTIVE,
-    FreezePhase.ENDED: FreezeReason.ENDED,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +52,7 @@ class Decision:
 def decide(observation: Observation) -> Decision:
     freeze = observation.freeze.freeze
     phase = phase_at(freeze, now=observation.now)
-    reason = FreezeReason.SELECTOR_INVALID if observation.freeze.problem else _REASONS[phase.phase]
+    reason = FreezeReason.SELECTOR_INVALID if observation.freeze.problem else FreezeReason(phase.phase)
     message = observation.freeze.problem or _message(observation.freeze, phase.phase)
     holding = {FreezeCondition.READY: False, FreezeCondition.STALLED: True}
     if not observation.freeze.problem:
