@@ -33,6 +33,7 @@ its objects, labels, events and webhook.
 _KINDS = {
     "nodemaintenances": ("NodeMaintenance", "A request to take a node out of service."),
     "maintenancerecords": ("MaintenanceRecord", "The maintenance history of a node."),
+    "maintenancefreezes": ("MaintenanceFreeze", "A time in which no new maintenance begins."),
     "maintenancenotices": ("MaintenanceNotice", "Maintenance announced for a node."),
 }
 

@@ -10,7 +10,15 @@ import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from haulout.api import annotations, machinemaintenance, maintenancenotice, nodemaintenance, objects, reasons
+from haulout.api import (
+    annotations,
+    machinemaintenance,
+    maintenancefreeze,
+    maintenancenotice,
+    nodemaintenance,
+    objects,
+    reasons,
+)
 from haulout.api import maintenancenotice as early_start
 
 PAGE = "reasons.md"
@@ -43,6 +51,7 @@ CONDITION_TYPES = (
     ("NodeMaintenance", nodemaintenance, "NodeMaintenanceConditionType"),
     ("MaintenanceNotice", maintenancenotice, "NoticeCondition"),
     ("MachineMaintenance", machinemaintenance, "MachineMaintenanceCondition"),
+    ("MaintenanceFreeze", maintenancefreeze, "FreezeCondition"),
     ("Node", objects, "NodeConditionType"),
 )
 

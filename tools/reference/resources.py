@@ -17,6 +17,7 @@ _HANDWRITTEN_PAGES = {
     "NodeMaintenance": "node-maintenance.md",
     "MaintenanceRecord": "history.md",
     "MaintenanceNotice": "notices.md",
+    "MaintenanceFreeze": "freeze.md",
     "MachineMaintenance": "machine-maintenance.md",
 }
 _LIMITS = {

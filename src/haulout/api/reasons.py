@@ -190,6 +190,7 @@ class HubEventReason(StrEnum):
     MAINTENANCE_APPROVED = "MaintenanceApproved"  # the node is ready for maintenance
     APPROVAL_OVERDUE = "ApprovalOverdue"  # the node was not ready in time
     CLUSTER_BUDGET_EXHAUSTED = "ClusterBudgetExhausted"  # too many clusters are in maintenance
+    FROZEN = "Frozen"  # a MaintenanceFreeze of the management cluster keeps requests off the node
     STALE_APPROVAL = "StaleApproval"  # the approval on the node is that of an earlier request
     REQUEST_WITHDRAWN = "RequestWithdrawn"  # the node need not prepare any more
     OPTED_OUT = "OptedOut"  # the Machine no longer has the label that enables it
@@ -236,6 +237,17 @@ class KubernikusEventReason(StrEnum):
     CLOUD_REQUEST_FAILED = "CloudRequestFailed"  # a request to OpenStack failed and is retried
 
 
+class FreezeReason(StrEnum):
+    """Reasons of the conditions of MaintenanceFreezes, and of their Events."""
+
+    PENDING = "Pending"  # it has not begun
+    ACTIVE = "Active"  # no new maintenance begins on the selected nodes
+    ENDED = "Ended"  # it has no effect any more
+    SELECTOR_INVALID = "SelectorInvalid"  # its selector is invalid, so it selects every node
+    STARTED = "FreezeStarted"  # Event: it has begun
+    FINISHED = "FreezeEnded"  # Event: it has ended, or was deleted while it was active
+
+
 class OperatorEventReason(StrEnum):
     """Reasons of Events of the operator's namespace."""
 
@@ -252,6 +264,7 @@ class OperatorEventReason(StrEnum):
     NOTIFICATIONS_FAILED = "NotificationsFailed"  # the notifications component failed and is restarted
     ESX_FAILED = "EsxFailed"  # the ESX component failed and is restarted
     KUBERNIKUS_FAILED = "KubernikusFailed"  # the Kubernikus component failed and is restarted
+    FREEZES_FAILED = "FreezesFailed"  # the component of MaintenanceFreezes failed and is restarted
     HUB_FAILED = "HubFailed"  # a component of the hub failed and is restarted
     NOTIFICATION_FAILED = "NotificationFailed"  # a notification about a NodeMaintenance or notice could not be sent
 

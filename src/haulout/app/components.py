@@ -25,6 +25,7 @@ _CORE = (  # every operator runs them
     "haulout.controllers.nodemaintenance.component.NodeMaintenancesComponent",
     "haulout.app.history.HistoryComponent",
     "haulout.controllers.notices.component.NoticesComponent",
+    "haulout.controllers.freeze.component.MaintenanceFreezes",
     "haulout.controllers.profiles.component.ProfilesComponent",
 )
 _HUB = (

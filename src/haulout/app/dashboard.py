@@ -34,6 +34,7 @@ class DashboardComponent(Component):
             waiting_list=leader.waiting_list,
             profiles=lambda: None if profiles is None else profiles.controller,
             notices=lambda: None if notices is None else notices.controller,
+            freezes=leader.freezes,
             budget=lambda: NO_BUDGET if profiles is None else profiles.file.configuration.budget,
         )
         operator = LeaderOperatorBackend(

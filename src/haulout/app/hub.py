@@ -26,6 +26,7 @@ from haulout.kube.informer import Informer, as_is
 from haulout.kube.limits import WorkloadClusterMemory
 from haulout.kube.reflector import ListWatch
 from haulout.runtime.component import Component, SharedInformers
+from haulout.runtime.freezes import FreezeLister
 from haulout.runtime.manager import Manager, ManagerSettings
 
 log = logging.getLogger(__name__)
@@ -95,10 +96,11 @@ def _memory_budget(settings: ClusterApiSettings, clock: Clock) -> WorkloadCluste
 
 
 def _unused_informers(client: Client) -> SharedInformers:
-    """Return informers that do not run: a hub reads no nodes of its cluster."""
+    """Return informers of which only the freezes run: a hub reads no nodes of its cluster."""
     return SharedInformers(
         Informer(client, ListWatch(NODES), transform=as_is),
         Informer(client, ListWatch(NODE_MAINTENANCES), transform=as_is),
         Informer(client, ListWatch(MAINTENANCE_NOTICES), transform=as_is),
+        FreezeLister(client),
         is_used=False,
     )

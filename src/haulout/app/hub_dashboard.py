@@ -11,6 +11,7 @@ from haulout.api.clusterapi import EXTENSION_LEASE
 from haulout.controllers.clusterapi.component import ClusterApi, HubComponent
 from haulout.controllers.clusterapi.status import WorkloadClusterStatus
 from haulout.dashboard.api import health
+from haulout.dashboard.api.banners import freeze_banners
 from haulout.dashboard.api.health import OperatorInfo
 from haulout.dashboard.api.management_backend import ManagementBackend
 from haulout.dashboard.api.types import Banner, ComponentHealth, Health, LeaseHealth, Level
@@ -67,7 +68,9 @@ class _HubBackend:
         return _nothing_to_unsubscribe if self._hub.controller is None else self._hub.controller.subscribe(callback)
 
     def banners(self) -> tuple[Banner, ...]:
-        return tuple(Banner(level=Level.CRITICAL, message=problem, page="health") for problem in self._problems())
+        freezes = self._leader.freezes.current().active(self._client.clock.now())
+        problems = (Banner(level=Level.CRITICAL, message=problem, page="health") for problem in self._problems())
+        return (*problems, *freeze_banners(freezes))
 
     async def health(self, viewers: int) -> Health:
         usage, recent_warnings = metrics.resource_usage(), self._status.recent_warnings

@@ -21,6 +21,7 @@ from haulout.app.notifications import NotificationsComponent
 from haulout.app.operator_status import OperatorStatus
 from haulout.app.replica import ReplicaSettings, serve_replica
 from haulout.budget.limits import Budget
+from haulout.controllers.freeze.component import MaintenanceFreezes
 from haulout.controllers.machines.component import MachinesComponent
 from haulout.controllers.nodemaintenance import node_lease
 from haulout.controllers.nodemaintenance.component import NodeMaintenancesComponent
@@ -35,6 +36,7 @@ from haulout.history.retention import RetentionSettings
 from haulout.httpserver.listener import ListenAddress
 from haulout.kube.client import Client
 from haulout.runtime.component import Component, SharedInformers
+from haulout.runtime.freezes import FreezeLister
 from haulout.runtime.manager import Manager, ManagerSettings
 from haulout.webhook.settings import WebhookSettings
 
@@ -132,6 +134,7 @@ def _components(
         **({} if profiles is None else {"subscribe_budget": partial(_subscribe_budget, profiles)}),
     )
     yield machines
+    yield MaintenanceFreezes()
     yield from others
     yield DashboardComponent(status, cluster=settings.cluster)
     yield status.history
@@ -145,7 +148,9 @@ def _make_webhook(client: Client, settings: WebhookSettings) -> "Webhook":
 
 def shared_informers(client: Client) -> SharedInformers:
     """Return the informers of one term of leadership."""
-    return SharedInformers(node_cache(client), maintenance_informer(client), notice_informer(client))
+    return SharedInformers(
+        node_cache(client), maintenance_informer(client), notice_informer(client), FreezeLister(client)
+    )
 
 
 def _subscribe_budget(profiles: ProfilesComponent, callback: Callable[[Budget], object]) -> Callable[[], None]:

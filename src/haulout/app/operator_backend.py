@@ -141,6 +141,7 @@ class LeaderOperatorBackend:
             sources=sources,
             watches=health.watches(self._client.metrics),
             notices=self._late_notices(),
+            freezes=self._informers.freezes.current().active(self._clock.now()),
             other_warnings=tuple(self._other_warnings()),
             skipped_nodes=0 if controller is None else sum(bool(item.problem) for item in controller.statuses.all()),
         )
@@ -259,7 +260,12 @@ class LeaderOperatorBackend:
             return partial(profiles.controller.preview, view_of=profiles.informers.passive_view)
         notices = self._informers.notices()
         announced = () if notices is None else tuple(notices.notices.all())
-        return partial_snapshot.next_step_of(tuple(self._informers.nodes.all()), announced, self._clock.now())
+        return partial_snapshot.next_step_of(
+            tuple(self._informers.nodes.all()),
+            announced,
+            self._clock.now(),
+            freezes=self._informers.freezes.current(),
+        )
 
 
 def _no_answer(_: ExternalQuery) -> None:

@@ -37,6 +37,7 @@ _COMMAND_MODULES = {  # module by command
     "cordon": "cordon.command",
     "doctor": "doctor.command",
     "drain": "drain.command",
+    "freeze": "freeze.command",
     "gather": "gather.command",
     "history": "history.command",
     "hold": "hold.command",
@@ -50,6 +51,7 @@ _COMMAND_MODULES = {  # module by command
     "status": "status.command",
     "top": "top.command",
     "uncordon": "cordon.command",
+    "unfreeze": "freeze.command",
     "version": "version",
     "why": "why.command",
 }

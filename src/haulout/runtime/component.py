@@ -41,6 +41,7 @@ from haulout.kube.client import Client
 from haulout.kube.informer import Informer
 from haulout.kube.rbac import Permission
 from haulout.kube.recorder import EventRecorder
+from haulout.runtime.freezes import FreezeLister
 from haulout.runtime.handover import Handover
 from haulout.runtime.journal import Journal
 from haulout.runtime.supervisor import Supervisor
@@ -60,7 +61,8 @@ class SharedInformers:
     nodes: Informer[Node]
     maintenances: Informer[NodeMaintenance]
     notices: Informer[MaintenanceNotice]
-    is_used: bool = True  # False: no component of this process reads them, so they do not run
+    freezes: FreezeLister
+    is_used: bool = True  # False: no component of this process reads them except `freezes`, so they do not run
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +81,10 @@ class Leader:
     @property
     def nodes(self) -> Informer[Node]:
         return self.informers.nodes
+
+    @property
+    def freezes(self) -> FreezeLister:
+        return self.informers.freezes
 
     def events(self, controller: str = OPERATOR_REPORTER) -> EventRecorder:
         """Return a recorder whose Events name this reporting controller; the caller runs it."""

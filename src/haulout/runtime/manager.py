@@ -134,8 +134,9 @@ class Manager:
         )
         # They end last, so that what components record while they stop is still written.
         shared = (informers.nodes, informers.maintenances, informers.notices) if informers.is_used else ()
-        async with running(events), background(*(informer.run() for informer in shared)):
+        async with running(events), background(informers.freezes.run(), *(informer.run() for informer in shared)):
             with self._mark_leading(informers):
+                await informers.freezes.wait_known()
                 raise await first_handover(self._works(leader))
 
     @contextmanager

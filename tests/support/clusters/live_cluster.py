@@ -14,6 +14,7 @@ from random import Random
 from typing import Any, Protocol
 
 from haulout.api.machinemaintenance import MACHINE_MAINTENANCES
+from haulout.api.maintenancefreeze import MAINTENANCE_FREEZES
 from haulout.api.maintenancenotice import MAINTENANCE_NOTICES
 from haulout.api.maintenancerecord import MAINTENANCE_RECORDS
 from haulout.api.nodemaintenance import NODE_MAINTENANCES
@@ -53,6 +54,7 @@ RESOURCES = {
         MAINTENANCE_RECORDS,
         HYPERVISORS,
         MAINTENANCE_NOTICES,
+        MAINTENANCE_FREEZES,
         MACHINE_MAINTENANCES,
         MACHINES,
         MACHINE_SETS,

@@ -31,6 +31,7 @@ from support.clusters.live_cluster import SandboxCluster
 from support.expectations.eventually import eventually
 from support.fakes.external_client import FakeExternalClient
 from support.operators.announced_maintenance import MISSING_FILE
+from support.operators.freezes import with_freezes
 from support.operators.nodemaintenance import with_operator_rbac
 from support.operators.profiles import NAMESPACE
 
@@ -148,7 +149,7 @@ async def watched_operator(
         await run_operator(client, settings, profiles=profiles, notices=NoticesComponent(), status=operator_status)
 
     with_crds = with_operator_rbac(plan).with_crd(definition()).with_crd(maintenancerecord.custom_resource_definition())
-    async with with_crds.on_the_sandbox() as cluster:
+    async with with_freezes(with_crds).on_the_sandbox() as cluster:
         cluster.run(program)
         await eventually(cluster.clock, lambda: operator_status.source is not None)
         await cluster.clock.sleep(timedelta(seconds=1))

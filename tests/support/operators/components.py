@@ -13,7 +13,7 @@ async def ignore_warning(note: str, *, reason: str, action: str) -> None:
 
 
 async def run_component(client: Client, component: Component, *, own_node: str = "") -> None:
-    """Run a component and the informer of nodes until cancelled."""
+    """Run a component and the informers of nodes and freezes until cancelled."""
     informers = shared_informers(client)
     leader = Leader(
         client=client,
@@ -24,8 +24,10 @@ async def run_component(client: Client, component: Component, *, own_node: str =
         handover=Handover(own_node),
     )
     async with asyncio.TaskGroup() as group:
-        watch = group.create_task(informers.nodes.run())
+        watches = [group.create_task(informers.nodes.run()), group.create_task(informers.freezes.run())]
         try:
+            await informers.freezes.wait_known()
             await component.run(leader)
         finally:
-            watch.cancel()
+            for watch in watches:
+                watch.cancel()

@@ -28,6 +28,7 @@ from haulout.kube.client import Client
 from haulout.kube.informer import Informer, as_is
 from haulout.kube.recorder import EventRecorder
 from haulout.kube.reflector import ListWatch
+from haulout.runtime.freezes import FreezeSource
 from haulout.runtime.handover import Handover
 from haulout.runtime.journal import Journal
 from haulout_sandbox.clouds.vsphere import VsphereCloud
@@ -35,6 +36,7 @@ from haulout_sandbox.clouds.vsphere.cloud import POWERED_ON
 from haulout_sandbox.nodes import Delays, Kubelets, Machine
 from support.clusters.cluster_plan import ClusterPlan, a_cluster
 from support.clusters.live_cluster import LiveCluster, SandboxCluster
+from support.operators.freezes import freeze_source
 
 PASSWORD = "tidal-secret"
 BOOT_TIME = timedelta(seconds=10)
@@ -100,6 +102,7 @@ class EsxCluster:
     connect: VCenterLogin | None = None
     own_node: str = ""
     keeps_history: bool = False  # it keeps the history of nodes
+    reads_freezes: bool = False
     controllers: list[EsxController] = field(default_factory=list)
 
     def vcenter(self, zone: str) -> VsphereCloud:
@@ -113,6 +116,10 @@ class EsxCluster:
 
     async def run_controller(self, client: Client) -> None:
         """Run the ESX controller."""
+        async with freeze_source(client, reads_freezes=self.reads_freezes) as freezes:
+            await self._run_controller(client, freezes)
+
+    async def _run_controller(self, client: Client, freezes: FreezeSource) -> None:
         events = EventRecorder(client, instance="test", controller="ESX")
         nodes = Informer(client, ListWatch(NODES), transform=as_is)
         history = HistoryWriter(client) if self.keeps_history else None
@@ -124,6 +131,7 @@ class EsxCluster:
             nodes=nodes,
             handover=Handover(self.own_node),
             namespace="default",
+            freezes=freezes,
         )
         self.controllers.append(controller)
         async with asyncio.TaskGroup() as group:

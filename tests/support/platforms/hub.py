@@ -48,6 +48,7 @@ from haulout.kube.client import Client
 from haulout.kube.patches import merge_patch
 from haulout.kube.recorder import EventRecorder
 from haulout.kube.transport import Request, Response, Stream, Transport
+from haulout.runtime.freezes import FreezeSource
 from haulout_sandbox.apiserver import ApiServer, InProcessTransport
 from haulout_sandbox.apiserver.transport.in_process import DEFAULT_LATENCY
 from support.expectations.eventually import eventually
@@ -233,7 +234,7 @@ class HubClusters:
 
     @asynccontextmanager
     async def running_hub(
-        self, cluster_budget: ClusterBudget | None = None, **settings: Any
+        self, cluster_budget: ClusterBudget | None = None, *, freezes: FreezeSource | None = None, **settings: Any
     ) -> AsyncIterator[ClusterApiController]:
         """Run a hub until the context ends, which stops it as a crash does."""
         self._hub_count += 1
@@ -247,6 +248,7 @@ class HubClusters:
             events=events,
             settings=ClusterApiSettings(**settings),
             cluster_budget=cluster_budget,
+            freezes=freezes,
             instance="hub",
         )
         async with asyncio.TaskGroup() as group:

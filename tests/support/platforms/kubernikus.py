@@ -28,6 +28,7 @@ from haulout_sandbox.nodes import Machine
 from support.clouds.openstack import NodePool, OpenStackCloud, Paces
 from support.clusters.cluster_plan import ClusterPlan
 from support.clusters.live_cluster import LiveCluster, SandboxCluster
+from support.operators.freezes import freeze_source
 
 Program = Callable[[Client], Coroutine[Any, Any, None]]
 INTERVAL = timedelta(seconds=5)
@@ -42,6 +43,7 @@ def kubernikus_controller(
     own_node: str = "",
     on_created: Callable[[KubernikusController], object] = id,
     keeps_history: bool = False,
+    reads_freezes: bool = False,
 ) -> Program:
     """Return the controller as a program, which keeps the history of nodes on demand."""
 
@@ -49,7 +51,7 @@ def kubernikus_controller(
         events = EventRecorder(client, instance="test")
         nodes = node_cache(client)
         history = HistoryWriter(client) if keeps_history else None
-        async with asyncio.TaskGroup() as group:
+        async with freeze_source(client, reads_freezes=reads_freezes) as freezes, asyncio.TaskGroup() as group:
             tasks = [
                 group.create_task(component.run())
                 for component in (events, nodes, *(() if history is None else (history,)))
@@ -62,6 +64,7 @@ def kubernikus_controller(
                 settings=settings,
                 namespace="default",
                 handover=Handover(own_node),
+                freezes=freezes,
             )
             on_created(controller)
             try:

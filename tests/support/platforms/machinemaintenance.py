@@ -19,6 +19,7 @@ from haulout.kube.informer import Informer, as_is
 from haulout.kube.recorder import EventRecorder
 from haulout.kube.reflector import ListWatch
 from support.clusters.live_cluster import LiveCluster
+from support.operators.freezes import freeze_source
 from support.platforms.openshift import instance_of, machines, ready_machines, terminating_machines
 
 Program = Callable[[Client], Coroutine[Any, Any, None]]
@@ -31,6 +32,7 @@ def machinemaintenance_operator(
     *,
     namespace: str = NAMESPACE,
     notice_filter: NoticeFilter | None = None,
+    reads_freezes: bool = False,
 ) -> Program:
     """Return the operator as a program; with `notice_filter`, notices become records."""
 
@@ -38,9 +40,11 @@ def machinemaintenance_operator(
         events = EventRecorder(client, instance="test", controller="MachineMaintenance")
         nodes = Informer(client, ListWatch(NODES), transform=as_is)
         settings = MachineSettings(policy=replacement_policy or ReplacementPolicy(), namespace=namespace)
-        async with asyncio.TaskGroup() as group:
+        async with freeze_source(client, reads_freezes=reads_freezes) as freezes, asyncio.TaskGroup() as group:
             tasks = [group.create_task(component.run()) for component in (events, nodes)]
-            controller = MachineMaintenanceController(client, events=events, nodes=nodes, settings=settings)
+            controller = MachineMaintenanceController(
+                client, events=events, nodes=nodes, settings=settings, freezes=freezes
+            )
             if notice_filter is not None:
                 notices = notice_informer(client)
                 notice_controller = MachineNoticeController(

@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from datetime import timedelta
 from random import Random
 
 import pytest
@@ -23,6 +22,7 @@ from haulout.kube.recorder import EventRecorder
 from haulout.kube.reflector import ListWatch
 from haulout_sandbox.apiserver import ApiServer
 from haulout_sandbox.event_loops.virtual_time import VirtualClock
+from support.expectations.eventually import eventually
 from support.operators.components import run_component
 from support.platforms.cluster_budget import NAMESPACE, a_cluster_object, a_management_cluster, parse_key
 
@@ -60,7 +60,7 @@ async def running_dashboard(clock: VirtualClock, api: ApiServer, hub: FakeHub) -
     status.components = (hub, MachineDrainRules(hub), HubDashboard(hub, status, cluster="mgmt"))
     async with asyncio.TaskGroup() as group:
         task = group.create_task(run_component(client, status.components[-1]))
-        await clock.sleep(timedelta())
+        await eventually(clock, lambda: status.source is not None)
         assert status.source is not None
         yield status.source
         task.cancel()

@@ -204,6 +204,7 @@ async def test_failed_machines_component_restarts_and_subscribes_to_nodes_once(
 
         async with asyncio.TaskGroup() as group:
             group.create_task(followed(nodes))
+            group.create_task(shared.freezes.run())
             await component.run(Leader(client=client, identity="one", namespace="haulout", informers=shared, warn=warn))
 
     async with a_site(clock) as cluster:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 import yaml
 
 from haulout.api import machinemaintenance
+from haulout.api.maintenancefreeze import MAINTENANCE_FREEZES
 from haulout.api.maintenancenotice import MAINTENANCE_NOTICES
 from haulout.api.maintenancerecord import MAINTENANCE_RECORDS
 from haulout.api.nodemaintenance import NODE_MAINTENANCES
@@ -182,7 +183,11 @@ def user_cluster_roles() -> list[RawObject]:
             {"apiGroups": [kind_resource.group], "resources": [kind_resource.plural], "verbs": verbs},
             {"apiGroups": [kind_resource.group], "resources": [f"{kind_resource.plural}/status"], "verbs": ["get"]},
         ]
-        for kind, kind_resource in (("nodemaintenance", NODE_MAINTENANCES), ("maintenancenotice", MAINTENANCE_NOTICES))
+        for kind, kind_resource in (
+            ("nodemaintenance", NODE_MAINTENANCES),
+            ("maintenancenotice", MAINTENANCE_NOTICES),
+            ("maintenancefreeze", MAINTENANCE_FREEZES),
+        )
         for role, verbs in (("editor", [*_READ_VERBS, "create", "delete", "patch", "update"]), ("viewer", _READ_VERBS))
     }
     rules["maintenancerecord-viewer-role"] = [

@@ -22,6 +22,7 @@ import msgspec
 
 from haulout import __version__
 from haulout.api.machinemaintenance import MACHINE_MAINTENANCES
+from haulout.api.maintenancefreeze import MAINTENANCE_FREEZES
 from haulout.api.maintenancenotice import MAINTENANCE_NOTICES
 from haulout.api.maintenancerecord import MAINTENANCE_RECORDS
 from haulout.api.nodemaintenance import NODE_MAINTENANCES
@@ -43,7 +44,10 @@ MUST_GATHER_SOURCE = "haulout/haulout"
 _MAX_LOG_BYTES = 16 << 20
 _Pairs = tuple[tuple[str, str], ...]
 _ENDPOINTS = ("api/v2/summary", "api/v2/health", "api/v2/configuration", "api/v1/info", "metrics")
-_OUR_KINDS = {it.kind for it in (NODE_MAINTENANCES, MAINTENANCE_NOTICES, MAINTENANCE_RECORDS, MACHINE_MAINTENANCES)}
+_OUR_KINDS = {
+    it.kind
+    for it in (NODE_MAINTENANCES, MAINTENANCE_NOTICES, MAINTENANCE_FREEZES, MAINTENANCE_RECORDS, MACHINE_MAINTENANCES)
+}
 _RELEVANT_GROUPS = re.compile(r"(^|\.)(medik8s\.io|haulout\.dev|managed\.openshift\.io)$")
 
 _OMITTED_KEYS = frozenset({"managedFields", "kubectl.kubernetes.io/last-applied-configuration"})
@@ -112,7 +116,14 @@ class Collector:
                 yield file
 
     async def _cluster_files(self) -> AsyncIterator[ArchiveFile]:
-        for resource in (NODES, NODE_MAINTENANCES, MAINTENANCE_NOTICES, MAINTENANCE_RECORDS, _BUDGETS):
+        for resource in (
+            NODES,
+            NODE_MAINTENANCES,
+            MAINTENANCE_NOTICES,
+            MAINTENANCE_FREEZES,
+            MAINTENANCE_RECORDS,
+            _BUDGETS,
+        ):
             yield _object_list(f"{resource.plural}.json", await self._list(resource.with_model(RawObject)))
         for machines in (MACHINE_MAINTENANCES, MACHINES):
             machine_objects = await self._list(machines.with_model(RawObject), is_optional=True)

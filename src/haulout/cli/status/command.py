@@ -34,7 +34,8 @@ def status(*, node: str | None, everything: bool, output: str, kubeconfig: str |
                pods                only with NODE
                notices             what is announced for it and happens within a day,
                                    with the fields of `haulout notice list`
-               hold: {by, reason, until, problem, expired}     null: no hold
+               hold: {by, reason, until, problem, expired,
+                      freeze}      the MaintenanceFreeze; empty: the annotation     null: no hold
                problem}]           with the cordon annotation, if there is one
       notes                        what could not be read
     """  # noqa: D301 - click does not rewrap a paragraph after \b

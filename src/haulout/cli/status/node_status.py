@@ -30,6 +30,7 @@ from haulout.drain.pod_informers import node_field_selector
 from haulout.errors import Forbidden, KubeError, NotFound
 from haulout.kube.client import Client
 from haulout.kube.leases import held_until
+from haulout.runtime.freezes import Freeze, Freezes, read_freezes
 
 T = TypeVar("T")
 
@@ -53,7 +54,7 @@ class NodeStatus:
     lease_until: datetime | None = None  # None: nobody holds it
     pods: tuple[Pod, ...] | None = None  # None: not requested, or forbidden
     notices: tuple[NoticeView, ...] = ()  # announced for the node, within a day
-    hold: Hold | None = None  # a user keeps maintenance off the node
+    hold: Hold | None = None  # a user keeps maintenance off the node, or a freeze does
     expired_hold: Hold | None = None  # a hold whose time is over
 
     @property
@@ -90,7 +91,8 @@ class NodeStatus:
     def is_noteworthy(self) -> bool:
         """Whether the table shows the node without --all."""
         marked = self.mark is not None or self.bad_mark
-        is_held = self.hold is not None or self.lease_until
+        # A freeze of all nodes must not list them all: the table names it once.
+        is_held = (self.hold is not None and not self.hold.freeze) or self.lease_until
         return bool(self.is_cordoned or marked or self.maintenances or is_held or not self.is_ready)
 
     @property
@@ -107,6 +109,8 @@ class NodeStatus:
             state += ", not cordoned"
         ready = "" if self.is_ready else "not ready"
         held = "held" if self.hold is not None and state != _HELD else ""
+        if held and self.hold is not None and self.hold.freeze:
+            held = "frozen"
         return ", ".join(item for item in (state or ("" if ready else "in service"), ready, held) if item)
 
     @property
@@ -147,6 +151,7 @@ class StatusReport:
     nodes: tuple[NodeStatus, ...]
     notes: tuple[str, ...]
     now: datetime
+    freezes: tuple[Freeze, ...] = ()  # those that are active
 
 
 async def read_status(client: Client, name: str | None = None) -> StatusReport:
@@ -168,6 +173,7 @@ async def read_status(client: Client, name: str | None = None) -> StatusReport:
                 _read_page(client.list(LEASES, namespace=namespace), f"leases in {namespace}", notes)
             )
             announced = group.create_task(_read_notices(client, notes))
+            freezes = group.create_task(_read_freezes(client, notes))
             pods = group.create_task(
                 _read_page(client.list(PODS, fields=node_field_selector(name)), "pods", notes) if name else _no_pods()
             )
@@ -178,6 +184,7 @@ async def read_status(client: Client, name: str | None = None) -> StatusReport:
         leases={lease.name: lease for lease in _items(leases.result()) or ()},
         pods=_items(pods.result()),
         notices=announced.result(),
+        freezes=freezes.result(),
         now=client.clock.now(),
     )
     nodes_by_name = {node.name: node for node in nodes.result()}
@@ -191,7 +198,10 @@ async def read_status(client: Client, name: str | None = None) -> StatusReport:
     if name and name not in (*nodes_by_name, *maintained_nodes, *noticed_nodes):
         raise KubeError(f'nodes "{name}" not found, and no NodeMaintenance names it')
     return StatusReport(
-        tuple(observed.node_status(item, nodes_by_name.get(item)) for item in names), tuple(sorted(notes)), observed.now
+        tuple(observed.node_status(item, nodes_by_name.get(item)) for item in names),
+        tuple(sorted(notes)),
+        observed.now,
+        observed.freezes.active(observed.now),
     )
 
 
@@ -201,14 +211,15 @@ class _ObservedState:
     leases: Mapping[str, Lease]
     pods: tuple[Pod, ...] | None
     notices: tuple[NoticeView, ...]
+    freezes: Freezes
     now: datetime
 
     def node_status(self, name: str, node: Node | None) -> NodeStatus:
         mark, bad_mark = _read_mark(node)
         by_name = None if self.maintenances is None else {item.name: item for item in self.maintenances}
         lease = self.leases.get(lease_name(name))
-        hold = None if node is None else hold_of(node)
-        is_over = hold is not None and hold.is_expired(self.now)
+        annotation = None if node is None else hold_of(node)
+        is_over = annotation is not None and annotation.is_expired(self.now)
         return NodeStatus(
             name=name,
             node=node,
@@ -219,8 +230,8 @@ class _ObservedState:
             lease=lease,
             lease_until=None if lease is None else held_until(lease.spec, now=self.now),
             pods=self.pods,
-            hold=None if is_over else hold,
-            expired_hold=hold if is_over else None,
+            hold=None if node is None else self.freezes.hold_on(node, now=self.now),
+            expired_hold=annotation if is_over else None,
             notices=tuple(
                 item for item in self.notices if item.node == name and (node is None or item.notice.matches_node(node))
             ),
@@ -269,6 +280,15 @@ async def _read_notices(client: Client, notes: list[str]) -> tuple[NoticeView, .
         return ()
     notes += unreadable
     return tuple(view for view in views if view.is_imminent)
+
+
+async def _read_freezes(client: Client, notes: list[str]) -> Freezes:
+    """Return the freezes; none if the CRD is not installed."""
+    try:
+        return await read_freezes(client)
+    except Forbidden as error:
+        notes.append(f"MaintenanceFreezes: you are not allowed to read them ({error.message})")
+        return Freezes()
 
 
 async def _no_pods() -> None:

@@ -13,7 +13,7 @@ from haulout.cli.notice.notice_text import NoticeJson, notice_json, summary_line
 from haulout.cli.output import format_pairs, format_table, printable
 from haulout.cli.status.node_status import NodeStatus, StatusReport
 from haulout.controllers.nodemaintenance.node_lease import HOLDER
-from haulout.core.text import format_pod_count
+from haulout.core.text import format_count, format_pod_count
 
 _HEADER = ("NODE", "STATE", "CORDONED BY", "SINCE", "DRAINED", "BLOCKED BY", "NEXT RECONCILE")
 _MAX_BLOCKERS = 10
@@ -23,8 +23,18 @@ _MAX_BLOCKERS = 10
 
 
 def table(report: StatusReport, *, include_all: bool) -> list[str]:
-    """Return a line per noteworthy node, or per node."""
-    return [*_node_table(report, include_all=include_all), *_notice_lines(report.nodes)]
+    """Return a line per active freeze, and per noteworthy node, or per node."""
+    return [*_freeze_lines(report), *_node_table(report, include_all=include_all), *_notice_lines(report.nodes)]
+
+
+def _freeze_lines(report: StatusReport) -> list[str]:
+    """Return a line per active freeze, and one that is empty."""
+    lines = []
+    for item in report.freezes:
+        count = sum(status.node is not None and item.selects(status.node) for status in report.nodes)
+        nodes = f"{format_count(count, 'node')} {'is' if count == 1 else 'are'}"
+        lines.append(printable(f"{nodes} {item.to_hold()}; to end that: haulout unfreeze {item.freeze.name}"))
+    return [*lines, ""] if lines else []
 
 
 def _node_table(report: StatusReport, *, include_all: bool) -> list[str]:
@@ -78,7 +88,7 @@ def _owner_names(status: NodeStatus) -> list[str]:
     if status.lease and status.lease_until and status.lease.spec.holder_identity != HOLDER:
         names.append(f"lease of {status.lease.spec.holder_identity or 'an unknown holder'}")
     if status.hold is not None:
-        names.append(f"a hold of {status.hold.by or 'an unknown holder'}")
+        names.append(status.hold.source if status.hold.freeze else f"a hold of {status.hold.by or 'an unknown holder'}")
     if not names and status.is_cordoned:
         names.append("a person or another tool")
     return names
@@ -98,7 +108,7 @@ def _facts(status: NodeStatus, now: datetime) -> Iterator[tuple[str, str]]:
     if status.node is not None:
         yield "Cordoned", _cordoned_text(status, now)
     if status.hold is not None:
-        yield "Hold", f"{status.hold}; to end that: haulout release {status.name}"
+        yield "Hold", f"{status.hold}; to end that: {status.hold.release_command(status.name)}"
     elif status.expired_hold is not None:
         yield "Hold", f"expired: {status.expired_hold}"
     yield from (("Held by", _owner_text(item, now)) for item in status.cordon_owners)
@@ -214,6 +224,7 @@ class _HoldJson(_Json, frozen=True):
     until: datetime | None
     problem: str
     expired: bool
+    freeze: str
 
 
 class _LeaseJson(_Json, frozen=True):
@@ -292,7 +303,12 @@ def _hold_json(status: NodeStatus) -> _HoldJson | None:
     if hold is None:
         return None
     return _HoldJson(
-        by=hold.by, reason=hold.reason, until=hold.until, problem=hold.problem, expired=status.hold is None
+        by=hold.by,
+        reason=hold.reason,
+        until=hold.until,
+        problem=hold.problem,
+        expired=status.hold is None,
+        freeze=hold.freeze,
     )
 
 

@@ -55,7 +55,8 @@ def why(*, node: str, output: str, **flags: object) -> None:
       cordonOwners: [{owner, since, message}]
                                       what else keeps it cordoned: owners without an
                                       object; empty with --from
-      hold                            the hold of the node, as text; empty: none
+      hold                            the hold or freeze of the node, as text; empty: none
+      releaseCommand                  the command that ends it
     """  # noqa: D301 - click does not rewrap a paragraph after \b
     from haulout.cli.node_lookup import strip_node_prefix
     from haulout.cli.output import terminal_marks

@@ -33,7 +33,7 @@ def text_lines(explanation: NodeExplanation, *, marks: Marks) -> Iterator[str]:
     if explanation.problem:
         yield printable(explanation.problem)
     if explanation.hold:
-        yield printable(f"  {explanation.hold}; to end that: haulout release {explanation.node}")
+        yield printable(f"  {explanation.hold}; to end that: {explanation.release_command}")
     yield from (f"  announced: {printable(_notice_text(item))}" for item in explanation.notices)
     yield from (
         f"  ordered: {printable(_maintenance_text(item))}; more: haulout status {explanation.node}"

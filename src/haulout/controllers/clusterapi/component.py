@@ -69,6 +69,7 @@ class ClusterApi(HubComponent):
                         events=events,
                         settings=self._settings,
                         cluster_budget=budget,
+                        freezes=leader.freezes,
                         metrics=self._counters,
                         instance=leader.identity,
                     )

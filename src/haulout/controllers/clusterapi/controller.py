@@ -31,6 +31,7 @@ from haulout.kube.mutation_cache import MutationCache
 from haulout.kube.recorder import EventRecorder
 from haulout.kube.reflector import ListWatch
 from haulout.kube.workqueue import WorkQueue
+from haulout.runtime.freezes import FreezeSource, NoFreezes
 from haulout.runtime.journal import Journal
 
 log = logging.getLogger(__name__)
@@ -59,9 +60,11 @@ class ClusterApiController:
         events: EventRecorder,
         settings: ClusterApiSettings | None = None,
         cluster_budget: ClusterBudget | None = None,
+        freezes: FreezeSource | None = None,
         metrics: ClusterApiMetrics | None = None,
         instance: str = "",
     ) -> None:
+        self._freezes = freezes or NoFreezes()
         self.settings = settings or ClusterApiSettings()
         self.machines: Informer[Machine] | None = None  # None until Cluster API is found
         self.metrics = metrics or ClusterApiMetrics()
@@ -157,6 +160,7 @@ class ClusterApiController:
             machines_of_cluster=lambda key: tuple(machine.key for machine in machines.by_index(_BY_CLUSTER, str(key))),
             connect=self._connect,
             cluster_budget=self._cluster_budget,
+            freezes=self._freezes,
             settings=self.settings,
             journal=self._journal,
             metrics=self.metrics,
@@ -189,6 +193,7 @@ class ClusterApiController:
             stack.callback(setattr, self, "_group", None)
             stack.callback(machines.subscribe(self._on_machine_change))
             stack.callback(clusters.subscribe(self._on_cluster_change))
+            stack.callback(self._freezes.subscribe(self.enqueue_all))
             self._machines_synced.set()
             await asyncio.get_running_loop().create_future()
 

@@ -11,7 +11,13 @@ from haulout.api.clusterapi import APPROVE_DELETION, MACHINE_DELETED, PRE_DRAIN_
 from haulout.api.objects import Node
 from haulout.api.reasons import HubEventReason
 from haulout.controllers.clusterapi import messages
-from haulout.controllers.clusterapi.messages import is_requested, pending_decision, request_status, with_status_event
+from haulout.controllers.clusterapi.messages import (
+    is_requested,
+    pending_decision,
+    refused,
+    request_status,
+    with_status_event,
+)
 from haulout.controllers.clusterapi.observation import (
     DELETION_RELEASED,
     DELETION_REQUEST,
@@ -78,10 +84,8 @@ def _decide_like_predecessor(observation: Observation, node: Node, *, is_approve
     )
     if release is not None:
         part = _release(observation, release)
-    elif observation.budget_refusal and not requested:
-        return with_status_event(
-            _hold(observation, observation.budget_refusal), HubEventReason.CLUSTER_BUDGET_EXHAUSTED
-        )
+    elif observation.refusal and not requested:
+        return refused(observation, _hold(observation, observation.refusal))
     else:
         part = _hold(observation, messages.waiting_for_approval(node, APPROVE_DELETION), since=since)
     is_new = not requested and release is None
@@ -119,10 +123,8 @@ def _not_requested(observation: Observation, node: Node, *, is_approved: bool) -
             _hold(observation, reason, since=since), HubEventReason.STALE_APPROVAL, is_warning=True
         )
         return replace(part, node_labels=_NO_REQUEST_LABEL, node_annotations=_NO_REQUEST_ANNOTATION)
-    if observation.budget_refusal:
-        return with_status_event(
-            _hold(observation, observation.budget_refusal), HubEventReason.CLUSTER_BUDGET_EXHAUSTED
-        )
+    if observation.refusal:
+        return refused(observation, _hold(observation, observation.refusal))
     request = NodeRequest(machine=observation.machine.uid, since=observation.now)
     labels: dict[str, str | None] = {MACHINE_DELETED: TRUE} | ({APPROVE_DELETION: None} if is_approved else {})
     return replace(

@@ -11,7 +11,13 @@ from haulout.api.clusterapi import APPROVE_MAINTENANCE, APPROVED, MACHINE_MAINTE
 from haulout.api.objects import Node
 from haulout.api.reasons import HubEventReason
 from haulout.controllers.clusterapi import messages
-from haulout.controllers.clusterapi.messages import is_requested, pending_decision, request_status, with_status_event
+from haulout.controllers.clusterapi.messages import (
+    is_requested,
+    pending_decision,
+    refused,
+    request_status,
+    with_status_event,
+)
 from haulout.controllers.clusterapi.observation import (
     APPROVED_REQUEST,
     MAINTENANCE_REQUEST,
@@ -70,9 +76,9 @@ def _decide_like_predecessor(
     """Behave like the runtime-extension-maintenance-controller: an approval counts whenever it was given."""
     requested = node.metadata.labels.get(MACHINE_MAINTENANCE) == TRUE
     no_approval_annotation: DesiredValues = {APPROVED_REQUEST: None}
-    if requested_state == REQUESTED and not is_approved and observation.budget_refusal and not requested:
+    if requested_state == REQUESTED and not is_approved and observation.refusal and not requested:
         return replace(
-            with_status_event(_wait(observation, observation.budget_refusal), HubEventReason.CLUSTER_BUDGET_EXHAUSTED),
+            refused(observation, _wait(observation, observation.refusal)),
             machine_annotations=no_approval_annotation,
         )
     if requested_state == APPROVED or is_approved:
@@ -139,10 +145,8 @@ def _not_requested(observation: Observation, node: Node, *, is_approved: bool) -
         reason = messages.old_approval(node, APPROVE_MAINTENANCE)
         part = with_status_event(_wait(observation, reason), HubEventReason.STALE_APPROVAL, is_warning=True)
         return replace(part, node_labels=_NO_REQUEST_LABEL, node_annotations=_NO_REQUEST_ANNOTATION)
-    if observation.budget_refusal:
-        return with_status_event(
-            _wait(observation, observation.budget_refusal), HubEventReason.CLUSTER_BUDGET_EXHAUSTED
-        )
+    if observation.refusal:
+        return refused(observation, _wait(observation, observation.refusal))
     request = NodeRequest(machine=observation.machine.uid, since=observation.now)
     # Both in one patch: between two patches the old approval would count for the new request.
     labels: DesiredValues = {APPROVE_MAINTENANCE: None, **_REQUEST_LABEL} if is_approved else _REQUEST_LABEL

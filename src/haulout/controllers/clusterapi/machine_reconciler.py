@@ -150,6 +150,7 @@ class MachineReconciler(Reconciler[str, Observation, Decision]):
             is_cluster_being_deleted=cluster is not None and cluster.is_being_deleted,
             is_cluster_paused=cluster is not None and cluster.is_paused,
             budget_refusal=self._slot.refusal(machine.key),
+            freezes=self._management.freezes.current(),
             drain_rules=None if is_gone else self._management.drain_rules(machine, cluster),
         )
 

@@ -11,6 +11,7 @@ from haulout.controllers.clusterapi.metrics import ClusterApiMetrics
 from haulout.controllers.clusterapi.settings import ClusterApiSettings
 from haulout.kube.client import Client
 from haulout.kube.mutation_cache import MutationCache
+from haulout.runtime.freezes import FreezeSource
 from haulout.runtime.journal import Journal
 
 DrainRulesLookup = Callable[[Machine, Cluster | None], str | None]  # the node's annotation; None: keep what is there
@@ -28,6 +29,7 @@ class ManagementContext:
     machines_of_cluster: Callable[[ClusterKey], tuple[str, ...]]  # keys of all Machines of a cluster
     connect: ClientFactory
     cluster_budget: ClusterBudget
+    freezes: FreezeSource
     settings: ClusterApiSettings
     journal: Journal
     metrics: ClusterApiMetrics

@@ -140,6 +140,15 @@ def pending_decision(
     )
 
 
+def refused(observation: Observation, part: PartialDecision) -> PartialDecision:
+    """Return the decision that waits because of `observation.refusal`."""
+    hold = observation.hold
+    if hold is None:
+        return with_status_event(part, HubEventReason.CLUSTER_BUDGET_EXHAUSTED)
+    requeue_at = min(filter(None, (part.requeue_at, hold.until)), default=None)
+    return replace(with_status_event(part, HubEventReason.FROZEN), requeue_at=requeue_at)
+
+
 def with_status_event(part: PartialDecision, reason: str, *, is_warning: bool = False) -> PartialDecision:
     """Return the decision with an event for its status; a warning is recorded on the node, too."""
     note = "" if part.status is None else part.status.reason

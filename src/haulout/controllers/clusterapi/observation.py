@@ -15,11 +15,13 @@ import msgspec
 
 from haulout.api import annotations
 from haulout.api.clusterapi import ClusterKey, Machine
+from haulout.api.hold import Hold
 from haulout.api.objects import Base, Node, Object
 from haulout.api.reasons import HubEventReason
 from haulout.controllers.clusterapi.settings import ClusterApiSettings
 from haulout.controllers.clusterapi.status import MachineRequestStatus
 from haulout.kube.patches import Patch, merge_patch
+from haulout.runtime.freezes import Freezes
 from haulout.runtime.journal import Transition
 
 DesiredValues = Mapping[str, str | None]  # by key; None: the key must be absent
@@ -64,7 +66,18 @@ class Observation:
     is_cluster_being_deleted: bool = False
     is_cluster_paused: bool = False
     budget_refusal: str = ""  # why maintenance of the cluster may not begin
+    freezes: Freezes = field(default_factory=Freezes)  # of the management cluster
     drain_rules: str | None = None  # the desired annotation of the node; None: unknown, keep what is there
+
+    @property
+    def hold(self) -> Hold | None:
+        """What keeps requests off the node; a freeze of the management cluster holds the nodes of all clusters."""
+        return None if self.node is None else self.freezes.hold_on(self.node, now=self.now, reads_annotation=False)
+
+    @property
+    def refusal(self) -> str:
+        """Why no new request may be written; empty if one may."""
+        return self.budget_refusal if self.hold is None else f"node {self.machine.node} is {self.hold}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

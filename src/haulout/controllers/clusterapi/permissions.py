@@ -6,6 +6,7 @@ less, grant by namespace.
 """
 
 from haulout.api.clusterapi import EXTENSION_LEASE, GROUP
+from haulout.api.maintenancefreeze import MAINTENANCE_FREEZES
 from haulout.controllers.clusterapi import cluster_budget, machine_drain_rules, metal3
 from haulout.kube import leases
 from haulout.kube.rbac import Permission
@@ -20,6 +21,7 @@ def permissions(*, namespace: str, with_metal3: bool = False) -> tuple[Permissio
             ("get", *_WATCH, "patch"), GROUP, "machines", None, "hold deletions of Machines, and approve maintenance"
         ),
         Permission(_WATCH, GROUP, "clusters", None, "watch which clusters are deleted or paused"),
+        Permission(_WATCH, MAINTENANCE_FREEZES.group, MAINTENANCE_FREEZES.plural, None, "honour MaintenanceFreezes"),
         *machine_drain_rules.permissions(),
         *(metal3.permissions() if with_metal3 else ()),
         Permission(("get", "watch"), "", "secrets", None, "read the kubeconfigs of workload clusters"),

@@ -137,6 +137,7 @@ class Esx(Component):
                     namespace=leader.namespace,
                     about_pods=pod_events,
                     drain_metrics=self.drain_metrics,
+                    freezes=leader.freezes,
                 )
                 await self.controller.run(background=(self._watch_file,))
         finally:

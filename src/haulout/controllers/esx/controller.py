@@ -10,7 +10,7 @@ from functools import partial
 
 from haulout.api import hold
 from haulout.api.objects import Node
-from haulout.controllers.esx.labels import APPROVED, CORDON_OWNER, HostState
+from haulout.controllers.esx.labels import CORDON_OWNER, HostState
 from haulout.controllers.esx.node_reconciler import Round
 from haulout.controllers.esx.nodes import EsxNodes, zone_of
 from haulout.controllers.esx.settings import EsxSettings
@@ -23,6 +23,7 @@ from haulout.kube.client import Client
 from haulout.kube.informer import Informer
 from haulout.kube.recorder import EventRecorder
 from haulout.runtime.controller import Controller, Run
+from haulout.runtime.freezes import FreezeSource, NoFreezes
 from haulout.runtime.handover import Handover
 from haulout.runtime.journal import Journal
 
@@ -47,8 +48,10 @@ class EsxController:
         handover: Handover | None = None,
         about_pods: EventRecorder | None = None,
         drain_metrics: InitiatorDrainMetrics | None = None,
+        freezes: FreezeSource | None = None,
     ) -> None:
         self._journal = journal
+        self._freezes = freezes or NoFreezes()
         self._cache = nodes
         handover = handover or Handover()
         self._node_history = CordonHistory(CORDON_OWNER, journal.history, client.clock)
@@ -60,6 +63,7 @@ class EsxController:
             before_drain=handover.before_drain,
             on_eviction=partial(pod_events.record_pod_event, about_pods or journal.events),
             drain_metrics=drain_metrics,
+            freezes=self._freezes,
         )
         self._zones = ZoneReconciler(
             client,
@@ -88,12 +92,16 @@ class EsxController:
     def use_settings(self, settings: EsxSettings) -> None:
         """Start a round of each zone: `read_settings` returns changed settings."""
         del settings
+        self._trigger_all_zones()
+
+    def _trigger_all_zones(self) -> None:
         for node in self._nodes.all():
             self._trigger_zone_of(node)
 
     async def _start(self, subscriptions: ExitStack) -> None:
         await self._cache.wait_synced()
         subscriptions.callback(self._cache.subscribe(self._on_node_change))
+        subscriptions.callback(self._freezes.subscribe(self._trigger_all_zones))
 
     def host_counts(self) -> tuple[int, int]:
         """Return how many hosts have nodes, and how many of them are not healthy."""
@@ -132,4 +140,4 @@ class EsxController:
 def _relevant_state(node: Node) -> object:
     """Return the fields of a node whose changes trigger a round at once."""
     labels, annotations = node.metadata.labels, node.metadata.annotations
-    return zone_of(node), labels.get(APPROVED), annotations.get(hold.ANNOTATION), node.uid
+    return zone_of(node), labels, annotations.get(hold.ANNOTATION), node.uid  # a freeze selects by labels

@@ -14,11 +14,11 @@ maintenance-controller, which records no owner: that cordon is removed with the 
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
-from haulout.api.hold import HELD, active_hold
+from haulout.api.hold import HELD
 from haulout.api.objects import Node, RawObject
 from haulout.api.reasons import EsxEventReason
 from haulout.controllers.esx.labels import (
@@ -38,6 +38,7 @@ from haulout.core.timestamps import micro_time
 from haulout.drain import cordon
 from haulout.drain.cordon import CordonRequest
 from haulout.drain.policy import DrainPolicy
+from haulout.runtime.freezes import Freezes
 
 BEGIN_REASON, END_REASON = EsxEventReason.ESX_MAINTENANCE_STARTED, EsxEventReason.ESX_MAINTENANCE_ENDED  # event reasons
 
@@ -70,6 +71,7 @@ class Observation:
     machine: VirtualMachine | None = None  # None: not queried, or ambiguous
     shutdown_requested: bool = False  # this process asked the guest to shut down since the machine was last powered on
     cordon_copy: cordon.Cordon | None = None  # of the cordon annotation, stored outside the node
+    freezes: Freezes = field(default_factory=Freezes)
     now: datetime
 
 
@@ -158,7 +160,7 @@ def _shutdown_deadline(observation: Observation, settings: EsxSettings) -> datet
 
 def _decide_shutdown(observation: Observation, settings: EsxSettings) -> Decision:
     node = observation.node
-    if not is_initiated(node) and (hold := active_hold(node, now=observation.now)) is not None:
+    if not is_initiated(node) and (hold := observation.freezes.hold_on(node, now=observation.now)) is not None:
         message = f"ESX host {observation.host.name} is {_describe_host_state(observation)}, but the node is {hold}"
         return Decision(requeue_at=hold.until, message=message, reason=HELD, is_warning=True)
     if change := _acquire_node(node, observation.now):

@@ -77,6 +77,7 @@ class EsxNodeReconciler(Reconciler[str, Observation, Decision]):
             machine=machine,
             shutdown_requested=machine is not None and machine.moref in self.shutdown_requested,
             cordon_copy=self._nodes.cordon_copies.get(node),
+            freezes=self._nodes.freezes.current(),
             now=now,
         )
 

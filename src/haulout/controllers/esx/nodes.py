@@ -24,6 +24,7 @@ from haulout.kube.client import Client
 from haulout.kube.informer import Informer
 from haulout.kube.mutation_cache import MutationCache
 from haulout.kube.patches import node_patch
+from haulout.runtime.freezes import FreezeSource
 
 _MAX_CONCURRENT_WRITES = 8  # a thousand nodes may need their first label in one round
 
@@ -51,8 +52,10 @@ class EsxNodes:
         on_drained: Callable[[str], object],
         before_drain: Callable[[str], object],
         on_eviction: Callable[[Node, Pod, EscalationStep], object],
+        freezes: FreezeSource,
         drain_metrics: InitiatorDrainMetrics | None = None,
     ) -> None:
+        self.freezes = freezes
         self.cordon_copies = CordonCopies(client, namespace=namespace, controller="esx", owns=CORDON_OWNER.__eq__)
         self._client = client
         self._mutation_cache = MutationCache(cache)

@@ -137,6 +137,7 @@ class Kubernikus(Component):
                     namespace=leader.namespace,
                     handover=leader.handover,
                     drain_metrics=self.drain_metrics,
+                    freezes=leader.freezes,
                 )
                 await self.controller.run(background=(self._watch_file,))
         finally:

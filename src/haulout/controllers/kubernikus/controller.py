@@ -17,7 +17,7 @@ from haulout.api.objects import Node, Pod
 from haulout.budget.cordon_copies import CordonCopies
 from haulout.controllers.kubernikus import events
 from haulout.controllers.kubernikus.kubelet_version import KubeletVersions
-from haulout.controllers.kubernikus.labels import CORDON_OWNER, NEEDS_UPDATE, SERVER_ANNOTATION, is_deletion_ordered
+from haulout.controllers.kubernikus.labels import CORDON_OWNER, SERVER_ANNOTATION
 from haulout.controllers.kubernikus.nova import Nova
 from haulout.controllers.kubernikus.reconciler import KubernikusReconciler
 from haulout.controllers.kubernikus.servers import Servers
@@ -31,6 +31,7 @@ from haulout.kube.client import Client
 from haulout.kube.informer import Informer
 from haulout.kube.mutation_cache import MutationCache
 from haulout.runtime.controller import Controller, Run
+from haulout.runtime.freezes import FreezeSource, NoFreezes
 from haulout.runtime.handover import Handover
 from haulout.runtime.journal import Journal
 
@@ -40,7 +41,7 @@ _WORKERS = 8
 class KubernikusController:
     """Reconciles all nodes. Call `run` at most once; the caller runs the node informer and the journal's writers."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - dependencies, each passed by keyword
         self,
         client: Client,
         *,
@@ -51,8 +52,10 @@ class KubernikusController:
         namespace: str,
         handover: Handover | None = None,
         drain_metrics: InitiatorDrainMetrics | None = None,
+        freezes: FreezeSource | None = None,
     ) -> None:
         self.journal = journal
+        self._freezes = freezes or NoFreezes()
         self._settings = settings
         self._nodes = MutationCache(nodes)
         self.kubelet_versions = KubeletVersions(client, self._nodes, on_change=self._enqueue_all)
@@ -69,6 +72,7 @@ class KubernikusController:
             cordon_copies=CordonCopies(client, namespace=namespace, controller="kubernikus", owns=CORDON_OWNER.__eq__),
             settings=lambda: self._settings,
             journal=journal,
+            freezes=self._freezes,
             before_drain=handover.before_drain,
         )
         self._controller = Controller(reconciler, client, name="Kubernikus", workers=_WORKERS, handover=handover)
@@ -103,6 +107,7 @@ class KubernikusController:
     async def _start(self, subscriptions: ExitStack) -> None:
         await self._nodes.informer.wait_synced()
         subscriptions.callback(self._nodes.informer.subscribe(self._on_node_change))
+        subscriptions.callback(self._freezes.subscribe(self._enqueue_all))
 
     def _on_node_change(self, old: Node | None, new: Node | None) -> None:
         node = new or old
@@ -124,12 +129,11 @@ class KubernikusController:
 
 def _relevant_state(node: Node) -> object:
     """Return the fields of a node whose changes trigger a reconcile."""
-    labels, annotations = node.metadata.labels, node.metadata.annotations
+    annotations = node.metadata.annotations
     return (
         node.uid,
         node.metadata.deletion_timestamp,
-        labels.get(NEEDS_UPDATE),
-        is_deletion_ordered(node),
+        node.metadata.labels,  # a freeze selects by labels
         *map(
             annotations.get,
             (CORDON_ANNOTATION, CORDON_BACKUP_ANNOTATION, SERVER_ANNOTATION, hold.ANNOTATION, DRAIN_RULES),

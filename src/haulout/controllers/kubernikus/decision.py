@@ -5,13 +5,13 @@ controller manager then removes the Node. If the label is removed, the actions a
 and no other.
 
 A person ordered the deletion, so neither budgets nor maintenance windows apply; but the node counts as unavailable in
-the budgets of others. A hold (`haulout.api.hold`) keeps the deletion from beginning.
+the budgets of others. A hold (`haulout.api.hold`) or a freeze keeps the deletion from beginning.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from haulout.api.hold import HELD, active_hold
+from haulout.api.hold import HELD
 from haulout.api.objects import Node, RawObject
 from haulout.api.reasons import KubernikusEventReason
 from haulout.controllers.kubernikus.labels import CORDON_OWNER, NEEDS_UPDATE, SERVER_ANNOTATION, is_deletion_ordered
@@ -23,6 +23,7 @@ from haulout.drain.machine_drain_rules import with_machine_drain_rules
 from haulout.drain.manager import DrainSnapshot
 from haulout.drain.policy import DrainPolicy
 from haulout.drain.progress import DrainProgress, OutcomeResult, describe_long_blocked
+from haulout.runtime.freezes import Freezes
 
 RECORDON_INTERVAL = timedelta(seconds=10)  # minimum time between two cordons, if something keeps uncordoning
 
@@ -134,6 +135,7 @@ class Observation:
     deleted_server: str = ""  # the server whose deletion was requested within the interval
     cordoned_at: datetime | None = None  # when we last cordoned it
     cordon_copy: cordon.Cordon | None = None  # of the cordon annotation, stored outside the node
+    freezes: Freezes = field(default_factory=Freezes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -194,7 +196,7 @@ def _decide_ordered(observation: Observation) -> Decision:
         )
     mark = cordon.cordon_of(node)
     is_ours = mark is not None and CORDON_OWNER in mark.owners
-    hold = None if is_ours else active_hold(node, now=observation.now)
+    hold = None if is_ours else observation.freezes.hold_on(node, now=observation.now)
     if hold is not None:
         message = f"the node is to be deleted, but is {hold}"
         return _stop_drain_first(

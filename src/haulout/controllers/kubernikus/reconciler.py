@@ -22,6 +22,7 @@ from haulout.history.cordon_history import CordonHistory
 from haulout.kube.client import Client
 from haulout.kube.mutation_cache import MutationCache
 from haulout.kube.patches import node_patch
+from haulout.runtime.freezes import FreezeSource
 from haulout.runtime.journal import Journal, Transition
 from haulout.runtime.reconciler import Reconciler
 
@@ -40,8 +41,10 @@ class KubernikusReconciler(Reconciler[str, Observation, Decision]):
         cordon_copies: CordonCopies,
         settings: Callable[[], KubernikusSettings],
         journal: Journal,
+        freezes: FreezeSource,
         before_drain: Callable[[str], object],
     ) -> None:
+        self._freezes = freezes
         self._client = client
         self._clock = client.clock
         self._nodes = nodes
@@ -70,6 +73,7 @@ class KubernikusReconciler(Reconciler[str, Observation, Decision]):
             deleted_server=self._servers.deleted_server(node),
             cordoned_at=self._cordoned_at.get(key),
             cordon_copy=self._cordon_copies.get(node),
+            freezes=self._freezes.current(),
         )
 
     def decide(self, observation: Observation) -> Decision:

@@ -93,7 +93,9 @@ class MachinesComponent(Component):
 
         log.info("MachineMaintenances and Machines are installed: Machines are replaced on request")
         events = leader.events(_REPORTER)
-        controller = MachineMaintenanceController(client, events=events, nodes=nodes, settings=self.settings)
+        controller = MachineMaintenanceController(
+            client, events=events, nodes=nodes, settings=self.settings, freezes=leader.freezes
+        )
         async with running(events):
             self.controller = controller
             try:

@@ -30,6 +30,7 @@ from haulout.kube.client import Client
 from haulout.kube.informer import Informer
 from haulout.kube.recorder import EventRecorder
 from haulout.runtime.controller import Controller
+from haulout.runtime.freezes import FreezeSource, NoFreezes
 from haulout.runtime.journal import Journal
 
 _NAME = "MachineMaintenance"
@@ -40,9 +41,16 @@ class MachineMaintenanceController:
     """Reconciles all MachineMaintenances. Call `run` at most once. The caller runs the node informer."""
 
     def __init__(
-        self, client: Client, *, events: EventRecorder, nodes: Informer[Node], settings: MachineSettings | None = None
+        self,
+        client: Client,
+        *,
+        events: EventRecorder,
+        nodes: Informer[Node],
+        settings: MachineSettings | None = None,
+        freezes: FreezeSource | None = None,
     ) -> None:
         self.settings = settings or MachineSettings()
+        self._freezes = freezes or NoFreezes()
         self._nodes = nodes
         self.informers = MachineInformers(
             client,
@@ -58,6 +66,7 @@ class MachineMaintenanceController:
                 nodes=nodes,
                 executor=executor,
                 policy=self.settings.policy,
+                freezes=self._freezes,
                 journal=Journal(_NAME, events, metrics=client.metrics),
                 record_change=self._record_change,
             ),
@@ -78,6 +87,7 @@ class MachineMaintenanceController:
 
     async def _start(self, subscriptions: ExitStack) -> None:
         await self.informers.wait_synced()
+        subscriptions.callback(self._freezes.subscribe(self._enqueue_open))
         subscriptions.callback(self.informers.maintenances.informer.subscribe(self._on_maintenance_change))
         subscriptions.callback(self.informers.machines.informer.subscribe(self._on_machine_change))
         subscriptions.callback(self.informers.machine_sets.informer.subscribe(self._on_machine_set_change))
@@ -95,6 +105,10 @@ class MachineMaintenanceController:
                 machine = self.informers.machine(maintenance.spec.machinelink)
                 self._enqueue_owner(None if machine is None else machine.controller_owner)
 
+    def _enqueue_open(self) -> None:
+        for maintenance in self.informers.open_maintenances():
+            self._maintenances.queue.add(maintenance.key)
+
     def _on_machine_change(self, old: Machine | None, new: Machine | None) -> None:
         for machine in (old, new):
             if machine is not None:
@@ -109,7 +123,7 @@ class MachineMaintenanceController:
             self._enqueue_owner_and_waiting(OwnerReference(name=machine_set.name))
 
     def _on_node_change(self, old: Node | None, new: Node | None) -> None:
-        if old is not None and new is not None and old.is_ready == new.is_ready and hold_of(old) == hold_of(new):
+        if old is not None and new is not None and _relevant_state(old) == _relevant_state(new):
             return
         for node in (old, new):
             machine = None if node is None else self.informers.machine_of(node.name)
@@ -135,3 +149,8 @@ class MachineMaintenanceController:
             machine = self.informers.machine(maintenance.spec.machinelink)
             if machine is not None and machine.controller_owner is not None and machine.controller_owner.name == owner:
                 self._maintenances.queue.add(maintenance.key)
+
+
+def _relevant_state(node: Node) -> object:
+    """Return the fields of a node whose changes trigger a reconcile. A freeze selects by labels."""
+    return node.is_ready, hold_of(node), node.metadata.labels

@@ -21,6 +21,7 @@ from haulout.kube.client import Client
 from haulout.kube.informer import Informer, as_is
 from haulout.kube.mutation_cache import MutationCache
 from haulout.kube.reflector import ListWatch
+from haulout.runtime.freezes import Freezes
 
 BY_EVENT = "event"
 _BY_OWNER = "owner"
@@ -65,7 +66,9 @@ class MachineInformers:
         )
         return next((item for item in problems if item), "")
 
-    async def observe(self, maintenance: MachineMaintenance, *, policy: ReplacementPolicy) -> Observation:
+    async def observe(
+        self, maintenance: MachineMaintenance, *, policy: ReplacementPolicy, freezes: Freezes
+    ) -> Observation:
         machine = self.machine(maintenance.spec.machinelink)
         owner = None if machine is None else await self.owner(machine.controller_owner)
         return Observation(
@@ -76,6 +79,7 @@ class MachineInformers:
             owner=owner,
             peers=() if owner is None else self.peers(owner),
             control_plane=tuple(node for node in self._nodes.all() if is_control_plane(node)),
+            freezes=freezes,
         )
 
     async def refresh_maintenance(self, key: str) -> bool:

@@ -3,13 +3,14 @@
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from haulout.api.hold import Hold, active_hold
+from haulout.api.hold import Hold
 from haulout.api.machinemaintenance import PROFILE_EVENT_CODE, MachineMaintenance, MachineMaintenancePhase
 from haulout.api.objects import Node
 from haulout.api.openshift import CONTROL_PLANE_MACHINE_SETS, Machine, MachineSet
 from haulout.controllers.machines.actions import Action
 from haulout.controllers.machines.replacement_claim import ReplacementClaim, read_claim
 from haulout.controllers.machines.replacement_time import ReplacementPolicy
+from haulout.runtime.freezes import Freezes
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +37,7 @@ class Observation:
     owner: MachineSet | None = None  # the set that creates a replacement
     peers: tuple[Peer, ...] = ()  # all Machines of that set
     control_plane: tuple[Node, ...] = ()
+    freezes: Freezes = field(default_factory=Freezes)
 
     @property
     def claim(self) -> ReplacementClaim | None:
@@ -51,12 +53,17 @@ class Observation:
 
     @property
     def hold(self) -> Hold | None:
-        """The hold of its node; None for a replacement by a profile, which has checked the hold already."""
+        """What holds its node; None for a replacement by a profile, which has checked that already.
+
+        A cloud's event counts as announced by a notice.
+        """
         machine = self.machine
         if machine is None or self.maintenance.spec.eventcode == PROFILE_EVENT_CODE:
             return None
         node = next((peer.node for peer in self.peers if peer.machine.uid == machine.uid), None)
-        return None if node is None else active_hold(node, now=self.now)
+        spec = self.maintenance.spec
+        is_announced = bool(spec.eventid) or spec.notbefore is not None
+        return None if node is None else self.freezes.hold_on(node, now=self.now, is_announced=is_announced)
 
     @property
     def may_surge(self) -> bool:

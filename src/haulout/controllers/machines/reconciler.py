@@ -32,6 +32,7 @@ from haulout.kube.informer import Informer
 from haulout.kube.patches import difference
 from haulout.kube.recorder import object_reference
 from haulout.kube.responses import condition_reason
+from haulout.runtime.freezes import FreezeSource
 from haulout.runtime.journal import Journal, Transition
 from haulout.runtime.reconciler import Reconciler
 from haulout.runtime.status_writer import StatusWriter
@@ -50,6 +51,7 @@ class MachineMaintenanceReconciler(Reconciler[str, Observation, Decision]):
         nodes: Informer[Node],
         executor: MachineExecutor,
         policy: ReplacementPolicy,
+        freezes: FreezeSource,
         journal: Journal,
         record_change: Callable[[str], object],
     ) -> None:
@@ -58,13 +60,16 @@ class MachineMaintenanceReconciler(Reconciler[str, Observation, Decision]):
         self._nodes = nodes
         self._executor = executor
         self._policy = policy
+        self._freezes = freezes
         self._journal = journal
         self._record_change = record_change
         self._status_writer: StatusWriter[str] = StatusWriter(clock)
 
     async def observe(self, key: str) -> Observation | None:
         maintenance = self._informers.maintenances.get(key)
-        return None if maintenance is None else await self._informers.observe(maintenance, policy=self._policy)
+        if maintenance is None:
+            return None
+        return await self._informers.observe(maintenance, policy=self._policy, freezes=self._freezes.current())
 
     def decide(self, observation: Observation) -> Decision:
         return decide(observation)

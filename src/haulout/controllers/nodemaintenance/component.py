@@ -74,6 +74,7 @@ class NodeMaintenancesComponent(Component):
                 handover=leader.handover,
                 waiting_list=leader.waiting_list,
                 drain_metrics=self.drain_metrics,
+                freezes=leader.freezes,
             )
             unsubscribe = self._subscribe_budget(controller.set_budget)
             self.controller = controller

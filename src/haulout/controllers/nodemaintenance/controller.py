@@ -37,6 +37,7 @@ from haulout.drain.metrics import InitiatorDrainMetrics
 from haulout.kube.client import Client
 from haulout.kube.informer import Informer
 from haulout.runtime.controller import Controller
+from haulout.runtime.freezes import FreezeSource, NoFreezes
 from haulout.runtime.handover import Handover
 from haulout.runtime.journal import Journal
 
@@ -48,7 +49,7 @@ _WORKERS = 64  # many, because a reconcile that stops a drain waits for its pend
 class NodeMaintenanceController:
     """Reconciles all NodeMaintenances. Call `run` at most once."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - dependencies, each passed by keyword
         self,
         client: Client,
         *,
@@ -59,8 +60,10 @@ class NodeMaintenanceController:
         handover: Handover,
         waiting_list: WaitingList,
         drain_metrics: InitiatorDrainMetrics | None = None,
+        freezes: FreezeSource | None = None,
     ) -> None:
         self.settings = settings
+        self._freezes = freezes or NoFreezes()
         self.history = journal.history
         self._clock = client.clock
         self._waiting_list = waiting_list
@@ -77,6 +80,7 @@ class NodeMaintenanceController:
             workload_informers=self._workload_informers,
             journal=journal,
             waiting_list=self._waiting_list,
+            freezes=self._freezes,
             before_drain=handover.before_drain,
             enqueue=self._enqueue,
             record_change=self._record_change,
@@ -93,6 +97,7 @@ class NodeMaintenanceController:
 
     async def _start(self, subscriptions: ExitStack) -> None:
         subscriptions.callback(self._waiting_list.subscribe(self._enqueue_waiting))
+        subscriptions.callback(self._freezes.subscribe(self._enqueue_all))
         await self._informers.wait_synced()
         self._subscribe(subscriptions)
         self._reconciler.start()

@@ -19,7 +19,6 @@ The status records the state of the node before the node is changed for the firs
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
-from haulout.api.hold import active_hold
 from haulout.api.nodemaintenance import (
     FINALIZER,
     NodeMaintenance,
@@ -293,15 +292,20 @@ def _decide_rival(observation: Observation, node: Node) -> NodeMaintenanceDecisi
 
 
 def _decide_hold(observation: Observation, node: Node) -> NodeMaintenanceDecision | None:
-    """If the node has a hold: stop the drain, release the lease, take no budget slot, and wait."""
-    hold = active_hold(node, now=observation.now)
+    """If the node has a hold or a freeze: stop the drain, release the lease, take no budget slot, and wait."""
+    hold = observation.freezes.hold_on(node, now=observation.now)
     if hold is None or owner_name(observation.maintenance) in cordon_owners(node):
         return None
     if _is_evicting(observation.drain):
         return NodeMaintenanceDecision(action=StopDrain())
     if observation.lease is not None and observation.lease_state.is_held_by_us:
         return NodeMaintenanceDecision(action=ReleaseLease(observation.lease))
-    waits_for = f"{hold.by} to release node {node.name}" if hold.by else f"the hold on node {node.name} to be released"
+    if hold.freeze:
+        waits_for = f"{hold.source} to end"
+    else:
+        waits_for = (
+            f"{hold.by} to release node {node.name}" if hold.by else f"the hold on node {node.name} to be released"
+        )
     ends_soon = hold.until is not None and hold.until - observation.now < _FAR_FUTURE
     return NodeMaintenanceDecision(
         problem=f"node {node.name} is {hold}",

@@ -14,6 +14,7 @@ from haulout.controllers.nodemaintenance.node_lease import LeaseState, lease_sta
 from haulout.controllers.nodemaintenance.recovery import RecoveryObservation
 from haulout.drain.cordon import CordonOwnership as CordonHold
 from haulout.drain.manager import DrainSnapshot
+from haulout.runtime.freezes import Freezes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +46,7 @@ class Observation:
     may_publish_conditions: bool = True  # False for a while after a 403
     has_budget: bool = False
     budget_exhausted: BudgetExhausted | None = None  # why the budget has no slot for the node
+    freezes: Freezes = field(default_factory=Freezes)
     recovery: RecoveryObservation | None = None  # state of the workloads; None unless recovery is requested
 
     @property

@@ -63,6 +63,7 @@ from haulout.errors import HauloutError, KubeError, NotFound
 from haulout.kube import rbac
 from haulout.kube.client import Client
 from haulout.kube.responses import admission_failure_of, condition_reason
+from haulout.runtime.freezes import FreezeSource
 from haulout.runtime.journal import Journal
 from haulout.runtime.reconciler import Reconciler
 from haulout.runtime.status_writer import StatusWriter
@@ -87,6 +88,7 @@ class NodeMaintenanceReconciler(Reconciler[str, Observation, NodeMaintenanceDeci
         workload_informers: WorkloadInformers,
         journal: Journal,
         waiting_list: WaitingList,
+        freezes: FreezeSource,
         before_drain: Callable[[str], object],
         enqueue: Callable[[str], object],
         record_change: Callable[[str], object],
@@ -107,6 +109,7 @@ class NodeMaintenanceReconciler(Reconciler[str, Observation, NodeMaintenanceDeci
             budget_view=self._budget_view,
         )
         self._client = client
+        self._freezes = freezes
         self._clock = client.clock
         self._informers = informers
         self._drains = drains
@@ -280,6 +283,7 @@ class NodeMaintenanceReconciler(Reconciler[str, Observation, NodeMaintenanceDeci
             has_budget=bool(self.budget),
             budget_exhausted=self._budget_exhausted(maintenance, node),
             recovery=await self._observe_recovery(maintenance, node),
+            freezes=self._freezes.current(),
             now=self._clock.now(),
         )
 

@@ -306,15 +306,15 @@ def _admission_blocker(
 
 
 def _hold_blocker(observation: Observation, decision: NodeMaintenanceDecision) -> Iterable[BlockerStatus]:
-    """Yield the blocker of the whole maintenance if the node has a hold."""
+    """Yield the blocker of the whole maintenance if the node has a hold or a freeze."""
     if decision.hold is None:
         return
     before = next((blocker for blocker in observation.maintenance.status.blockers if blocker.kind == HELD), None)
     yield BlockerStatus(
         kind=HELD,
-        object=f"hold of {decision.hold.by}" if decision.hold.by else "hold",
+        object=decision.hold.source,
         reason=str(decision.hold),
-        remedy=f"to let the maintenance begin: haulout release {observation.maintenance.node}",
+        remedy=f"to let the maintenance begin: {decision.hold.release_command(observation.maintenance.node)}",
         since=_truncate_to_seconds(observation.now) if before is None else before.since,
     )
 

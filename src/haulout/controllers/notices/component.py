@@ -66,6 +66,7 @@ class NoticesComponent(Component):
                 early_start_source_of=self.starter,
                 profile_policy=self.profile_policy,
                 on_status_written=self.counters.count_review,
+                freezes=leader.freezes,
             )
             self.log_lease_advice(*(source.source_name for source in self.sources))
             unsubscribe = notices.subscribe(self._on_notice)

@@ -32,12 +32,12 @@ maintenance failed. Absent means False. All three follow from the other conditio
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 import msgspec
 
-from haulout.api.hold import Hold, active_hold
+from haulout.api.hold import Hold
 from haulout.api.maintenancenotice import (
     MaintenanceKind,
     MaintenanceNotice,
@@ -55,6 +55,7 @@ from haulout.controllers.notices.remaining_pods import RemainingPods, cordoned_s
 from haulout.core import duration
 from haulout.core.text import format_instant
 from haulout.drain.cordon import InvalidCordonAnnotation, cordon_of
+from haulout.runtime.freezes import Freezes
 
 _MIN_INTERVAL, _MAX_INTERVAL = timedelta(seconds=10), timedelta(minutes=2)  # between two pod lists
 _CHECKS_PER_DRAIN = 10  # pod lists while a node should be drained
@@ -77,6 +78,7 @@ class Observation:
     start_known_at: datetime  # since when the current start is known
     prediction: DrainPrediction | None = None
     is_handled: bool = True  # a profile empties the node for it
+    freezes: Freezes = field(default_factory=Freezes)
 
     @property
     def previous_condition(self) -> Condition | None:
@@ -108,11 +110,11 @@ class Observation:
 
     @property
     def hold(self) -> Hold | None:
-        """The hold on the node, if it delays the drain; a hold does not stop a drain that has begun."""
+        """The hold or freeze of the node, if it delays the drain; a hold does not stop a drain that has begun."""
         node, start = self.node, self.start
         if node is None or node.spec.unschedulable or not self.is_handled:
             return None
-        found = active_hold(node, now=self.now)
+        found = self.freezes.hold_on(node, now=self.now, is_announced=True)
         if found is None or start is None or found.until is None:
             return found
         expected = timedelta() if self.prediction is None else self.prediction.expected

@@ -49,6 +49,7 @@ from haulout.kube.mutation_cache import MutationCache
 from haulout.kube.recorder import EventRecorder, object_reference
 from haulout.kube.reflector import ListWatch
 from haulout.runtime.controller import Controller
+from haulout.runtime.freezes import FreezeSource, NoFreezes
 from haulout.runtime.journal import Journal, Transition
 
 _NODE_WORKERS = 8
@@ -78,7 +79,9 @@ class MaintenanceNoticeController:
         early_start_source_of: EarlyStartSourceOf = lambda _: None,
         profile_policy: ProfilePolicy | None = None,
         on_status_written: OnStatusWritten = lambda *_: None,
+        freezes: FreezeSource | None = None,
     ) -> None:
+        self._freezes = freezes or NoFreezes()
         self.notices = notices
         cache = MutationCache(self.notices)
         profile_policy = profile_policy or ProfilePolicy()
@@ -99,6 +102,7 @@ class MaintenanceNoticeController:
             record_event=self._record_event,
             record_change=self._record_change,
             on_status_written=on_status_written,
+            freezes=self._freezes,
         )
         self._controller: Controller[str, NoticeObservation, NoticeDecision] = Controller(
             self._reconciler, client, name="notices"
@@ -143,9 +147,14 @@ class MaintenanceNoticeController:
         subscriptions.callback(self._nodes.subscribe(self._on_node))  # this informer outlasts the controller
         await self.notices.wait_synced()
         subscriptions.callback(self.notices.subscribe(self._on_notice))
+        subscriptions.callback(self._freezes.subscribe(self._enqueue_open))
 
     async def _run_predictor(self) -> None:
         await self._predictor.run(self._on_drain_history)
+
+    def _enqueue_open(self) -> None:
+        for name in self._open_notices:
+            self._controller.queue.add(name)
 
     def _enqueue(self, name: str) -> None:
         self._controller.queue.add(name)
@@ -237,10 +246,11 @@ def _is_over(notice: MaintenanceNotice) -> bool:
 
 
 def _is_equivalent(old: Node, new: Node) -> bool:
-    """Return whether both versions of the node lead to the same notice status."""
+    """Return whether both versions of the node lead to the same notice status. A freeze selects by labels."""
     return has_same_identity(old, new) and _progress(old) == _progress(new)
 
 
 def _progress(node: Node) -> tuple[object, ...]:
     state = node.metadata.labels.get(STATE_LABEL)  # a profile changes the state label after it has emptied the node
-    return state, node.spec.unschedulable, cordon_owners(node), cordoned_since(node), drained_at(node), hold_of(node)
+    owners, since, drained, hold = cordon_owners(node), cordoned_since(node), drained_at(node), hold_of(node)
+    return state, node.spec.unschedulable, owners, since, drained, hold, node.metadata.labels

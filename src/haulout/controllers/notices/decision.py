@@ -43,6 +43,7 @@ from haulout.controllers.notices.node_lookup import NodeLookupResult
 from haulout.controllers.notices.remaining_pods import RemainingPods
 from haulout.core import duration
 from haulout.providers.aws.instance_events import SOURCE, EventType
+from haulout.runtime.freezes import Freezes
 
 MAX_HISTORY = 50
 
@@ -81,6 +82,7 @@ def observe(
     now: datetime,
     options: NoticeOptions,
     latest_prediction: DrainPrediction | None = None,
+    freezes: Freezes | None = None,
 ) -> tuple[PhaseStatus, Observation]:
     """Return the phase of a notice, and the observation that `decide` needs.
 
@@ -101,6 +103,7 @@ def observe(
         start_known_at=known_at or now,
         prediction=prediction,
         is_handled=options.is_handled,
+        freezes=freezes or Freezes(),
     )
     return state, observation
 

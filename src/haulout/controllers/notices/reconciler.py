@@ -35,6 +35,7 @@ from haulout.kube.client import Client
 from haulout.kube.mutation_cache import MutationCache
 from haulout.kube.responses import condition_reason
 from haulout.providers.notice_writer import NoticeWriter
+from haulout.runtime.freezes import FreezeSource
 from haulout.runtime.reconciler import Reconciler
 from haulout.runtime.status_writer import StatusWriter
 
@@ -78,7 +79,9 @@ class NoticeReconciler(Reconciler[str, NoticeObservation, NoticeDecision]):
         record_event: Callable[[MaintenanceNotice, NoticeEvent], object],
         record_change: Callable[[str], object],
         on_status_written: OnStatusWritten,
+        freezes: FreezeSource,
     ) -> None:
+        self._freezes = freezes
         self._client = client
         self._clock = client.clock
         self._notices = notices
@@ -106,7 +109,12 @@ class NoticeReconciler(Reconciler[str, NoticeObservation, NoticeDecision]):
         options = self._options_for(notice, lookup.node)
         prediction = None if lookup.node is None else self._predictor.predict(lookup.node)
         state, observation = observe(
-            notice, lookup, now=self._clock.now(), options=options, latest_prediction=prediction
+            notice,
+            lookup,
+            now=self._clock.now(),
+            options=options,
+            latest_prediction=prediction,
+            freezes=self._freezes.current(),
         )
         remaining = (
             await self._get_remaining_pods(observation.node)

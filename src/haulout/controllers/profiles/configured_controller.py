@@ -42,6 +42,7 @@ async def run_configured_controller(component: ProfilesComponent, leader: Leader
         waiting_list=leader.waiting_list,
         drain_metrics=component.drain_metrics,
         handover=leader.handover,
+        freezes=leader.freezes,
     )
     component.controller, component.informers, component.answers = controller, informers[0], informers[0].queries
     component.missing_permissions = MissingPermissions(leader.client, leader.warn, namespace=leader.namespace)

@@ -31,6 +31,7 @@ from haulout.kube.client import Client
 from haulout.kube.informer import Informer
 from haulout.kube.workqueue import WorkQueue
 from haulout.runtime.controller import Controller
+from haulout.runtime.freezes import FreezeSource, NoFreezes
 from haulout.runtime.handover import Handover
 
 NAME = "profiles"  # of the controller in logs and metrics
@@ -61,8 +62,10 @@ class ProfilesController:
         waiting_list: WaitingList | None = None,
         drain_metrics: InitiatorDrainMetrics | None = None,
         handover: Handover | None = None,
+        freezes: FreezeSource | None = None,
     ) -> None:
         self.events = events
+        self._freezes = freezes or NoFreezes()
         self.metrics = events.metrics
         self.history = history or NoHistory()
         self._cache = nodes
@@ -90,6 +93,7 @@ class ProfilesController:
             rescheduled_pods=self._rescheduled_pods,
             events=events,
             history=self.history,
+            freezes=self._freezes,
         )
         self.statuses = self._reconciler.statuses
         self._controller = Controller(
@@ -111,6 +115,7 @@ class ProfilesController:
         await self._cache.wait_synced()
         subscriptions.callback(self._cache.subscribe(self._nodes.on_watch_event))
         self.history.subscribe(self._enqueue_all)
+        subscriptions.callback(self._freezes.subscribe(self._enqueue_all))
         availability = partial(self.requeue_for_topics, frozenset({topics.AVAILABILITY}))
         subscriptions.callback(self._waiting_list.subscribe(availability))
 

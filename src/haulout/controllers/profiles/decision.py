@@ -22,7 +22,6 @@ from functools import partial
 from typing import TypeVar
 
 from haulout.api import workloads
-from haulout.api.hold import active_hold
 from haulout.api.objects import Node
 from haulout.controllers.profiles.config.model import Member, NotificationMember, Profile, StateConfig, StateTransition
 from haulout.controllers.profiles.machine.attachment import AttachedProfiles, attached_profiles, covers_all_nodes
@@ -62,6 +61,7 @@ from haulout.controllers.profiles.plugin import (
     check_error,
     unknown,
 )
+from haulout.controllers.profiles.plugins.checks.notice import NoticeCheck, When
 from haulout.controllers.profiles.view import topics
 from haulout.core.timestamps import add_saturating
 from haulout.drain import cordon
@@ -438,17 +438,46 @@ class _Evaluation:
             return "", False
         if others:
             return f"profile {min(others)} has the node in maintenance", False
-        if hold_reason := self._hold_reason(context.profile):
+        if hold_reason := self._hold_reason(self.profiles[context.profile]):
             return hold_reason, False
         budget_reason = self._budget_reason()
         return budget_reason, bool(budget_reason)
 
-    def _hold_reason(self, profile: str) -> str:
-        """Return why a hold keeps the node out of maintenance; empty if none does. A pending transition continues."""
-        hold = None if profile in self.pending else active_hold(self.observation.node, now=self.observation.now)
+    def _hold_reason(self, profile: Profile) -> str:
+        """Return why a hold or a freeze keeps the node out of maintenance; empty if none does.
+
+        A pending transition continues.
+        """
+        if profile.name in self.pending:
+            return ""
+        node, now, freezes = self.observation.node, self.observation.now, self.observation.freezes
+        hold = freezes.hold_on(node, now=now)
+        if hold is not None and hold.freeze and self._is_announced(profile):
+            hold = freezes.hold_on(node, now=now, is_announced=True)
         if hold is not None and hold.until is not None:
             self.requeue_times.append(hold.until)
         return "" if hold is None else str(hold)
+
+    def _is_announced(self, profile: Profile) -> bool:
+        """Return whether a profile maintains the node for a notice."""
+        if profile.on_notice:
+            return True
+        transitions = (transition for state in profile.states.values() for transition in state.transitions)
+        checks = [
+            member.plugin
+            for transition in transitions
+            for member in transition.check.members
+            if isinstance(member.plugin, NoticeCheck) and member.plugin.when is not When.OVER
+        ]
+        if not checks:
+            return False
+        node = self.observation.node
+        self.topics.add(topics.notices(node.name))
+        try:
+            notices = [notice for notice in self.observation.cluster.notices(node.name) if notice.matches_node(node)]
+        except HauloutError:  # the node is requeued when the notice informer has synced
+            return False
+        return any(check.matches(notice, now=self.observation.now) for check in checks for notice in notices)
 
     def _throttle_reason(self, transition: StateTransition, context: PluginContext) -> str:
         """Return why a profile that loops must wait; empty if it need not. Never throttle a pending transition."""

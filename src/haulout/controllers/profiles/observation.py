@@ -23,6 +23,7 @@ from haulout.controllers.profiles.plugin import (
 )
 from haulout.drain.cordon import Cordon
 from haulout.drain.policy import DrainPolicy
+from haulout.runtime.freezes import Freezes
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +63,7 @@ class Observation:
     logs_details: bool = False
     budget: BudgetCheck | None = None  # shared by all profiles and causes; None: no budget
     cordon_copy: Cordon | None = None  # copy of the cordon annotation, kept outside the node
+    freezes: Freezes = field(default_factory=Freezes)
     is_recorded: bool = True  # whether the history of the node is complete
 
 

@@ -49,6 +49,7 @@ from haulout.controllers.profiles.view.topics import TopicSubscriptions
 from haulout.errors import BadRequest, Forbidden, HauloutError, Invalid, NotFound, ObservationStale
 from haulout.history.interface import History
 from haulout.kube.client import Client
+from haulout.runtime.freezes import FreezeSource
 from haulout.runtime.reconciler import Reconciler
 
 _PERMANENT_ERRORS = BadRequest, Forbidden, Invalid  # a retry does not help until someone changes something
@@ -102,7 +103,9 @@ class ProfilesReconciler(Reconciler[str, NodeObservation, Decision]):
         rescheduled_pods: RescheduledPodCounter,
         events: ProfileEvents,
         history: History,
+        freezes: FreezeSource,
     ) -> None:
+        self._freezes = freezes
         self.configuration: Configuration | None = None
         self.statuses = NodeStatuses()
         self.topic_subscriptions = TopicSubscriptions()
@@ -289,6 +292,7 @@ class ProfilesReconciler(Reconciler[str, NodeObservation, Decision]):
             cordon_copy=self._executor.cordon_copies.get(node),
             logs_details=node.metadata.labels.get(LOG_DETAILS_LABEL) == "true",
             is_recorded=not self._history_recorder.has_unwritten(node.name),
+            freezes=self._freezes.current(),
             throttled=self._loop_backoff.throttled(node.name, self._clock.now()),
         )
 

@@ -1,6 +1,6 @@
 """The banners of every page, most severe first. Pure."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from haulout.core.redaction import redact_known_patterns
@@ -9,6 +9,7 @@ from haulout.dashboard.api.health import NO_SUCH_KIND
 from haulout.dashboard.api.notices import is_late
 from haulout.dashboard.api.types import Banner, ComponentHealth, Level, Notice, WatchHealth
 from haulout.errors import ConfigErrors
+from haulout.runtime.freezes import Freeze
 
 _WORST_FIRST = (Level.CRITICAL, Level.WARNING, Level.INFO)
 
@@ -26,6 +27,7 @@ class BannerInputs:
     sources: Sequence[ComponentHealth] = ()  # event sources of clouds
     watches: Sequence[WatchHealth] = ()
     notices: Sequence[Notice] = ()
+    freezes: Sequence[Freeze] = ()  # those that are active
     skipped_nodes: int = 0  # how many nodes have unusable data
     other_warnings: Sequence[str] = ()  # all other warnings, in words
 
@@ -41,6 +43,7 @@ def banners(inputs: BannerInputs) -> tuple[Banner, ...]:
     ]
     found += [
         *_nodes(inputs),
+        *freeze_banners(inputs.freezes),
         *(Banner(level=Level.WARNING, message=_shorten(item), page="health") for item in inputs.other_warnings),
     ]
     return tuple(sorted(found, key=lambda item: _WORST_FIRST.index(item.level)))
@@ -126,6 +129,21 @@ def _nodes(inputs: BannerInputs) -> Sequence[Banner]:
         text = f"{format_count(inputs.skipped_nodes, 'node')} skipped, as their data cannot be read"
         found.append(Banner(level=Level.WARNING, message=text, page="fleet"))
     return found
+
+
+def freeze_banners(freezes: Iterable[Freeze]) -> Sequence[Banner]:
+    """Return a banner for each active freeze."""
+    return [
+        Banner(level=Level.INFO, message=_shorten(f"{_selected(item)} {item.to_hold()}"), page="fleet")
+        for item in freezes
+    ]
+
+
+def _selected(item: Freeze) -> str:
+    count = item.freeze.status.nodes
+    if count is None:
+        return "nodes are"
+    return f"{format_count(count, 'node')} {'is' if count == 1 else 'are'}"
 
 
 def _shorten(text: str, max_length: int = 300) -> str:

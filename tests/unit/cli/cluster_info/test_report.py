@@ -97,6 +97,8 @@ Permissions
   ✓ read and write MaintenanceNotices       maintenancenotices.haulout.dev: get, list, watch, create, patch, delete
   ✓ write the status of MaintenanceNotices  maintenancenotices.haulout.dev/status: patch
   ✓ predict drain durations                 maintenancerecords.haulout.dev: watch
+  ✓ honour MaintenanceFreezes               maintenancefreezes.haulout.dev: get, list, watch
+  ✓ write the status of MaintenanceFreezes  maintenancefreezes.haulout.dev/status: patch
   ✓ record events of pods                   events.events.k8s.io: create, patch
   ✓ find owners of moved pods               deployments.apps: get
   ✓ find owners of moved pods               replicasets.apps: get
@@ -119,6 +121,7 @@ Optional custom resources
   ✓ NodeMaintenance     maintenance that a user requests (on: nodemaintenance.medik8s.io/v1beta1)
   - MaintenanceRecord   the history of nodes (off: not installed; to install it: haulout manifests)
   ✓ MaintenanceNotice   maintenance that clouds and users announce (on: haulout.dev/v1alpha1)
+  - MaintenanceFreeze   times in which no new maintenance begins (off: not installed; to install it: haulout manifests)
   - MachineMaintenance  replacing OpenShift machines (off: not installed; to install it: haulout manifests --machines)"""  # noqa: E501
     )
 

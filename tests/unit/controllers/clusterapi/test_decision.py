@@ -28,6 +28,7 @@ from haulout.api.clusterapi import (
     MachineStatus,
     NodeReference,
 )
+from haulout.api.maintenancefreeze import MaintenanceFreeze, MaintenanceFreezeSpec
 from haulout.api.objects import Node, Object, ObjectMeta
 from haulout.controllers.clusterapi.decision import decide, decide_withdrawal
 from haulout.controllers.clusterapi.observation import (
@@ -41,6 +42,7 @@ from haulout.controllers.clusterapi.observation import (
 )
 from haulout.controllers.clusterapi.settings import ClusterApiSettings, OldApprovals
 from haulout.controllers.clusterapi.status import RequestType
+from haulout.runtime.freezes import Freezes, parse_freeze
 
 REMOVE_IT = "remove the label, or let the profile that set it do so; then the node is prepared"
 NOW = datetime(2026, 11, 16, 12, tzinfo=UTC)
@@ -409,6 +411,34 @@ def test_budget_refusal_does_not_affect_a_started_request() -> None:
     requested = {DELETION_REQUEST: '{"machine":"u1","since":"2026-11-16T11:00:00Z"}'}
     node = a_node(MACHINE_DELETED, APPROVE_DELETION, annotations=requested)
     outcome = decide_for(a_machine(leaving=NOW, hook=True), node, budget_refusal="full")
+    assert outcome.machine.annotations[PRE_DRAIN_HOOK] is None
+
+
+def a_freeze(**spec: Any) -> Freezes:
+    metadata = ObjectMeta(name="black-friday")
+    return Freezes((parse_freeze(MaintenanceFreeze(metadata=metadata, spec=MaintenanceFreezeSpec(**spec))),))
+
+
+@pytest.mark.parametrize("settings", [ClusterApiSettings(), LIKE_PREDECESSOR])
+@pytest.mark.parametrize("machine", [a_machine(leaving=NOW, hook=True), a_machine(maintenance=REQUESTED, hook=True)])
+def test_freeze_of_the_management_cluster_holds_new_requests(machine: Machine, settings: ClusterApiSettings) -> None:
+    until = NOW + timedelta(hours=1)
+    outcome = decide_for(machine, a_node(), freezes=a_freeze(until=until), settings=settings)
+    assert outcome.node.labels.get(MACHINE_DELETED) is None
+    assert outcome.node.labels.get(MACHINE_MAINTENANCE) is None
+    assert PRE_DRAIN_HOOK not in outcome.machine.annotations
+    assert outcome.statuses[0].reason == "node n1 is frozen until 2026-11-16 13:00 UTC"
+    assert [event.reason for event in outcome.status_events] == ["Frozen"]
+    assert outcome.requeue_at == until
+    assert decide_for(machine, a_node(), freezes=a_freeze(until=until), settings=settings, now=until).is_new_request
+    elsewhere = a_freeze(selector={"matchLabels": {"pool": "a"}})
+    assert decide_for(machine, a_node(), freezes=elsewhere, settings=settings).is_new_request
+
+
+def test_freeze_does_not_affect_a_started_request() -> None:
+    requested = {DELETION_REQUEST: '{"machine":"u1","since":"2026-11-16T11:00:00Z"}'}
+    node = a_node(MACHINE_DELETED, APPROVE_DELETION, annotations=requested)
+    outcome = decide_for(a_machine(leaving=NOW, hook=True), node, freezes=a_freeze())
     assert outcome.machine.annotations[PRE_DRAIN_HOOK] is None
 
 

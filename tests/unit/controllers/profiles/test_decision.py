@@ -3,13 +3,18 @@
 import json
 from collections.abc import Mapping
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
+from haulout.api.maintenancefreeze import MaintenanceFreeze, MaintenanceFreezeSpec
+from haulout.api.maintenancenotice import MaintenanceNotice, MaintenanceNoticeSpec
+from haulout.api.objects import ObjectMeta
 from haulout.budget.unavailable_nodes import is_in_profile_maintenance
 from haulout.controllers.profiles.machine.transitions import PENDING_ANNOTATION as PENDING
 from haulout.controllers.profiles.observation import Deferral, NotificationRequest, aggregate_state
 from haulout.controllers.profiles.plugin import DATA_ANNOTATION, PROFILE_LABEL, STATE_LABEL, ProfileStatus, State
+from haulout.runtime.freezes import Freezes, parse_freeze
 from support.fakes.cluster_view import MINUTE, NOW
 from support.fakes.profile_node import DRAINED, DRAINING, ProfileNode
 
@@ -771,3 +776,74 @@ def test_status_without_a_transition_time_is_kept() -> None:
     result = profile_node.reconcile(statuses={"p": entry})
     assert result.statuses["p"] == entry
     assert profile_node.now > NOW
+
+
+# Freezes
+
+FOLLOWS_NOTICE = """
+intervals: {requeue: 10m}
+instances:
+  check:
+  - {name: due, type: notice, config: {when: due}}
+  - {name: over, type: notice, config: {when: over}}
+  - {name: c1, type: says, config: {about: c1}}
+  - {name: c2, type: says, config: {about: c2}}
+profiles:
+- name: p
+  operational:
+    transitions: [{check: due || c1, next: maintenance-required}]
+  maintenance-required:
+    transitions: [{check: c2, next: in-maintenance}]
+  in-maintenance:
+    transitions: [{check: over && !c2, next: operational}]
+"""
+
+
+def a_freeze(**spec: Any) -> Freezes:
+    metadata = ObjectMeta(name="black-friday")
+    return Freezes((parse_freeze(MaintenanceFreeze(metadata=metadata, spec=MaintenanceFreezeSpec(**spec))),))
+
+
+def test_freeze_keeps_a_profile_out_of_maintenance_until_it_ends() -> None:
+    profile_node = a_profile_node(annotations={"c1": "yes", "c2": "yes"})
+    freezes = a_freeze(until=NOW + 5 * MINUTE, by="alice")
+    profile_node.reconcile(freezes=freezes)
+    assert profile_node.state("p") == REQUIRED  # that is no maintenance yet
+    result = profile_node.reconcile(freezes=freezes)
+    assert profile_node.state("p") == REQUIRED
+    assert result.reports[0].transitions[0].veto == "frozen by alice until 2024-05-01 10:05 UTC"
+    assert result.requeue_at == NOW + 5 * MINUTE
+    profile_node.reconcile(freezes=freezes, elapsed=3 * MINUTE)
+    assert profile_node.state("p") == MAINTAINED
+
+
+def test_freeze_does_not_keep_a_profile_in_maintenance() -> None:
+    profile_node = a_profile_node(annotations={"c1": "yes", "c2": "yes"})
+    list(profile_node.reconcile_times(2))
+    assert profile_node.state("p") == MAINTAINED
+    profile_node.annotate(c3="yes")
+    profile_node.reconcile(freezes=a_freeze())
+    assert profile_node.state("p") == OPERATIONAL
+
+
+@pytest.mark.parametrize(
+    ("has_notice", "spec", "expected"),
+    [
+        pytest.param(True, {}, MAINTAINED, id="for a notice"),
+        pytest.param(True, {"except_": ()}, REQUIRED, id="for a notice, which the freeze holds"),
+        pytest.param(False, {}, REQUIRED, id="for another reason"),
+    ],
+)
+def test_profile_that_maintains_a_node_for_a_notice_enters_maintenance(
+    has_notice: bool,  # noqa: FBT001 - a table
+    spec: dict[str, Any],
+    expected: State,
+) -> None:
+    profile_node = ProfileNode(FOLLOWS_NOTICE, labels=on("p"), annotations={"c1": "yes", "c2": "yes"})
+    if has_notice:
+        notice_spec = MaintenanceNoticeSpec(node_name="n1", kind="Reboot", start=NOW)
+        notice = MaintenanceNotice(metadata=ObjectMeta(name="n"), spec=notice_spec)
+        profile_node.cluster.announced_notices.append(notice)
+    for _ in range(3):
+        profile_node.reconcile(freezes=a_freeze(**spec))
+    assert profile_node.state("p") == expected

@@ -18,6 +18,7 @@ from support.builders.objects import a_node
 from support.clusters.cluster_plan import a_cluster
 from support.clusters.live_cluster import SandboxCluster
 from support.fakes.external_client import FakeExternalClient, FakeReply, ReplyFunction, SentRequest
+from support.operators.freezes import with_freezes
 from support.operators.nodemaintenance import with_operator_rbac
 from support.operators.profiles import annotation, operator_with_profiles, profile_data, state
 from support.operators.profiles_controller import own_events
@@ -82,7 +83,7 @@ async def running(
     """Run the operator on two nodes."""
     file = folder / "maintenance.yaml"
     file.write_text(FILE)
-    async with with_operator_rbac(a_cluster(clock)).on_the_sandbox() as cluster:
+    async with with_freezes(with_operator_rbac(a_cluster(clock))).on_the_sandbox() as cluster:
         for name in ("n1", "n2"):
             cluster.api.put(a_node(name))
         cluster.run(operator_with_profiles(file, external_client=outside or FakeExternalClient()))

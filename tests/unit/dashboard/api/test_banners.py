@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from haulout.api.maintenancefreeze import MaintenanceFreeze, MaintenanceFreezeSpec, MaintenanceFreezeStatus
 from haulout.api.maintenancenotice import (
     MaintenanceNotice,
     MaintenanceNoticeSpec,
@@ -18,10 +19,16 @@ from haulout.dashboard.api.health import MAX_ENTRIES, NO_SUCH_KIND, RecentWarnin
 from haulout.dashboard.api.notices import notice_list, notice_to_api
 from haulout.dashboard.api.types import Banner, ComponentHealth, Level, Notice, WatchHealth
 from haulout.errors import ConfigError, ConfigErrors
+from haulout.runtime.freezes import parse_freeze
 from haulout_sandbox.event_loops.virtual_time import VirtualClock
 
 NOW = datetime(2026, 11, 16, 12, tzinfo=UTC)
 BROKEN = ConfigErrors([ConfigError("expected 1m", line=3, key="requeue"), ConfigError("and more", line=5)])
+FREEZE = MaintenanceFreeze(
+    metadata=ObjectMeta(name="black-friday"),
+    spec=MaintenanceFreezeSpec(by="alice", reason="Black Friday", until=datetime(2026, 12, 1, 8, tzinfo=UTC)),
+    status=MaintenanceFreezeStatus(nodes=12),
+)
 LATE_NOTICE = Notice(name="aws-1", phase="Due", kind="Reboot", node="n1", is_on_time=False)
 
 
@@ -39,6 +46,12 @@ def banner_rows(**known: Any) -> list[tuple[str, str, str]]:
             "critical",
             "health",
             "no replica is the leader: no maintenance starts or continues until one is elected",
+        ),
+        (
+            {"freezes": [parse_freeze(FREEZE)]},
+            "info",
+            "fleet",
+            "12 nodes are frozen by alice until 2026-12-01 08:00 UTC: Black Friday",
         ),
         (
             {"problem": BROKEN, "file": "m.yaml"},

@@ -11,6 +11,7 @@ the rule is executed.
 """
 
 import ast
+import keyword
 import operator
 import re
 from collections.abc import Callable, Mapping
@@ -19,9 +20,11 @@ from typing import Any
 
 Evaluate = Callable[[Mapping[str, Any]], Any]
 
-_OPERATOR = re.compile(r""""(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|&&|\|\||!(?!=)""")
+_KEYWORD_PREFIX = "keyword_"  # of fields whose names are keywords of Python, such as `self.from`
+_KEYWORD_FIELDS = {f".{name}": f".{_KEYWORD_PREFIX}{name}" for name in keyword.kwlist}
+_OPERATOR = re.compile(rf""""(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|&&|\|\||!(?!=)|\.(?:{"|".join(keyword.kwlist)})\b""")
 # `~` and not `not`: in CEL, `!` binds tighter than `==` does.
-_PYTHON_OPERATORS = {"&&": " and ", "||": " or ", "!": "~"}
+_PYTHON_OPERATORS = {"&&": " and ", "||": " or ", "!": "~", **_KEYWORD_FIELDS}
 _CONSTANTS = {"true": True, "false": False, "null": None}
 _VARIABLES = ("self", "oldSelf")
 _ORDERINGS: dict[type[ast.cmpop], Callable[[Any, Any], bool]] = {
@@ -55,9 +58,9 @@ def _compile(tree: ast.expr) -> Evaluate:
         case ast.Constant() | ast.Name():
             return _operand(tree)
         case ast.Attribute(value=operand, attr=field):
-            return _selection(_compile(operand), field)
+            return _selection(_compile(operand), field.removeprefix(_KEYWORD_PREFIX))
         case ast.Call(func=ast.Name(id="has"), args=[ast.Attribute(value=operand, attr=field)], keywords=[]):
-            return _presence(_compile(operand), field)
+            return _presence(_compile(operand), field.removeprefix(_KEYWORD_PREFIX))
         case ast.UnaryOp(op=ast.Invert(), operand=operand):
             negated = _compile(operand)
             return lambda scope: not _require_boolean(negated(scope))

@@ -7,14 +7,15 @@
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
 import msgspec
 
 from haulout.api import clusterapi, hold
+from haulout.api.hold import Hold
 from haulout.api.maintenancenotice import MaintenanceNotice, phase_at
-from haulout.api.objects import Base, Object
+from haulout.api.objects import Base, Node, Object
 from haulout.api.resources import EVENTS, PODS
 from haulout.budget.budget_check import BudgetCheck
 from haulout.compat import booleans
@@ -43,6 +44,7 @@ from haulout.drain.pod_filters import belongs_to_daemon_set, is_static
 from haulout.drain.pod_informers import node_field_selector
 from haulout.errors import KubeError
 from haulout.kube.client import Client
+from haulout.runtime.freezes import Freezes, read_freezes
 
 _NEVER = datetime.min.replace(tzinfo=UTC)
 _RECENT = timedelta(minutes=10)
@@ -137,6 +139,7 @@ class NodeExplanation(_ApiStruct, frozen=True):
     machine_requests: tuple[str, ...] = ()  # requests on behalf of its Cluster API Machine, for people
     cordon_owners: tuple[OtherCordonOwner, ...] = ()  # owners of its cordon on behalf of its Cluster API Machine
     hold: str = ""  # who keeps maintenance off the node, for people; also if the hold has expired
+    release_command: str = ""  # which ends it
 
 
 async def explain(
@@ -154,11 +157,13 @@ async def explain(
     notes = *cluster.notes, *await _permission_notes(client), *await _loop_notes(client, name)
     explanation = explanation_of(evaluation.observed, evaluation.decision, at=now, notes=notes)
     notices = [item for item in cluster.notices(name) if item.matches_node(node)]
+    held = evaluation.freezes.hold_on(node, now=now)
     explanation = msgspec.structs.replace(
         explanation,
         notices=tuple(_announced_maintenances(notices, now=now)),
         machine_requests=tuple(clusterapi.describe_requests(node)),
-        hold=hold.describe_hold(node, now=now),
+        hold=_describe_hold(node, held, now=now),
+        release_command=f"haulout release {name}" if held is None else held.release_command(name),
     )
     query_interval = min((item.max_age or configuration.requeue for item in cluster.queries), default=None)
     return (
@@ -180,6 +185,7 @@ class NodeEvaluation:
     observed: ObservedNode
     decision: Decision
     time: datetime
+    freezes: Freezes = field(default_factory=Freezes)
 
 
 async def evaluate(
@@ -193,12 +199,18 @@ async def evaluate(
     if observed.problem:
         raise NodeSkipped(f"Haulout does not manage this node: {observed.problem}")
     drains = await _drain_statuses(client, observed, cluster)
+    try:
+        freezes = await read_freezes(client)
+    except KubeError as error:
+        freezes = Freezes()
+        cluster.notes.append(f"whether the node is frozen is unknown: {error}")
     for _ in range(_MAX_QUERY_ROUNDS):
-        observation = observation_of(observed, configuration, cluster, drains=drains, now=client.clock.now())
+        now = client.clock.now()
+        observation = observation_of(observed, configuration, cluster, drains=drains, now=now, freezes=freezes)
         decision = decide(observation, configuration.profiles)
         if external is None or not await cluster.run_queries(external, client):
             break
-    return NodeEvaluation(cluster, observed, decision, observation.now)
+    return NodeEvaluation(cluster, observed, decision, observation.now, freezes)
 
 
 def observation_of(
@@ -208,6 +220,7 @@ def observation_of(
     *,
     drains: Mapping[str, DrainStatus],
     now: datetime,
+    freezes: Freezes,
 ) -> Observation:
     """Return the observation from which the operator decides about a node."""
     node = observed.node
@@ -220,10 +233,15 @@ def observation_of(
         cluster=cluster,
         requeue=configuration.requeue,
         now=now,
+        freezes=freezes,
         budget=BudgetCheck(budget=configuration.budget, nodes=cluster.nodes_by_name, now=now)
         if configuration.budget
         else None,
     )
+
+
+def _describe_hold(node: Node, held: Hold | None, *, now: datetime) -> str:
+    return hold.describe_hold(node, now=now) if held is None else str(held)
 
 
 async def _drain_statuses(client: Client, observed: ObservedNode, cluster: Snapshot) -> dict[str, DrainStatus]:

@@ -19,6 +19,7 @@ from haulout.controllers.profiles.view.node_index import NodeIndex
 from haulout.controllers.profiles.view.scheduling import NodeCapacity
 from haulout.controllers.profiles.view.snapshot import Snapshot
 from haulout.kube.informer_set import InformerNotSynced
+from haulout.runtime.freezes import Freezes
 
 
 class PartialSnapshot(Snapshot):
@@ -53,7 +54,7 @@ class PartialSnapshot(Snapshot):
 
 
 def next_step_of(
-    nodes: Iterable[Node], notices: Iterable[MaintenanceNotice], now: datetime
+    nodes: Iterable[Node], notices: Iterable[MaintenanceNotice], now: datetime, *, freezes: Freezes
 ) -> Callable[[str, Configuration], Decision | None]:
     """Return a function that returns the decision for a node under a configuration; None if there is none."""
     node_index = NodeIndex(data_annotation.statuses_of, on_change=_ignore)
@@ -65,7 +66,8 @@ def next_step_of(
         node_view = snapshot.get(name)
         if node_view is None or node_view.problem or not configuration.profiles:
             return None
-        return decide(observation_of(node_view, configuration, snapshot, drains={}, now=now), configuration.profiles)
+        observation = observation_of(node_view, configuration, snapshot, drains={}, now=now, freezes=freezes)
+        return decide(observation, configuration.profiles)
 
     return next_step
 

@@ -38,6 +38,7 @@ def commands_for(
         *_data_commands(observation),
         *_cordon_commands(observation),
         *_release_commands(observation),
+        *_unfreeze_commands(observation),
         *(command for drain in drains for item in drain.blockers for command in _blocker_commands(item)),
         *_profile_commands(observation, configuration),
         *_maintenance_commands(observation),
@@ -193,6 +194,16 @@ def _release_commands(observation: NodeSnapshot) -> Iterator[Command]:
             command=f"haulout release {_quote(name)}",
             reason=f"it is {hold_text}",
             action=Action(action=ActionType.RELEASE, node=name),
+        )
+
+
+def _unfreeze_commands(observation: NodeSnapshot) -> Iterator[Command]:
+    held = observation.hold
+    if held is not None and held.freeze:
+        yield Command(
+            title="End the freeze",
+            command=f"haulout unfreeze {_quote(held.freeze)}",
+            reason=f"the node is {held}; then maintenance begins again on all its nodes",
         )
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+from haulout.api.hold import Hold
 from haulout.api.maintenancenotice import MaintenanceNotice
 from haulout.api.nodemaintenance import NodeMaintenance
 from haulout.api.objects import Node, Object
@@ -27,6 +28,7 @@ from haulout.core.clock import Clock
 from haulout.dashboard.api.notices import phase_of
 from haulout.drain.manager import DrainSnapshot
 from haulout.kube.informer import Informer
+from haulout.runtime.freezes import Freezes, FreezeSource, NoFreezes
 
 if TYPE_CHECKING:
     from haulout.controllers.profiles.controller import ProfilesController
@@ -45,6 +47,7 @@ class Informers:
     profiles: Callable[[], "ProfilesController | None"]  # None: no controller runs here
     notices: Callable[[], NoticesController | None]
     budget: Callable[[], Budget]
+    freezes: FreezeSource = field(default_factory=NoFreezes)
 
     def observer(self) -> "NodeObserver":
         """Return an observer, which takes one snapshot for many nodes."""
@@ -65,6 +68,12 @@ class NodeSnapshot:
     notices: tuple[MaintenanceNotice, ...] = ()  # those that are not over
     knows_orders: bool = True  # all NodeMaintenances are known: a missing one is deleted
     waiting_positions: Mapping[str, int] = field(default_factory=dict)  # by NodeMaintenance: its place in the line
+    freezes: Freezes = field(default_factory=Freezes)
+
+    @property
+    def hold(self) -> Hold | None:
+        """What keeps new maintenance off the node."""
+        return self.freezes.hold_on(self.node, now=self.now)
 
 
 class NodeObserver:
@@ -75,6 +84,7 @@ class NodeObserver:
         self._now = informers.clock.now()
         self._profiles = informers.profiles()
         self._notices = informers.notices()
+        self._freezes = informers.freezes.current()
         self._knows_orders = informers.maintenances.health().has_synced
         self._positions = {
             maintenance.name: position for position, maintenance in enumerate(informers.waiting_list.entries(), 1)
@@ -98,6 +108,7 @@ class NodeObserver:
             notices=self._open_notices(name),
             knows_orders=self._knows_orders,
             waiting_positions=self._positions,
+            freezes=self._freezes,
         )
 
     def _entries(self, node: Node) -> tuple[Mapping[str, ProfileStatus], str]:
@@ -143,6 +154,7 @@ class InformerSubscription:
         self._unsubscribes = [
             self.informers.nodes.subscribe(self._handle_node),
             self.informers.maintenances.subscribe(self._handle_maintenance),
+            self.informers.freezes.subscribe(self._handle_all_nodes),
         ]
         self.resubscribe()
 
@@ -165,6 +177,9 @@ class InformerSubscription:
             self._component_unsubscribes.append(profiles.statuses.subscribe(self.on_node))
         if notices is not None:
             self._component_unsubscribes.append(notices.notices.subscribe(self._handle_notice))
+        self._handle_all_nodes()
+
+    def _handle_all_nodes(self) -> None:
         for node in self.informers.nodes.all():
             self.on_node(node.name)
 

@@ -15,7 +15,6 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import lru_cache
 
-from haulout.api.hold import active_hold
 from haulout.api.maintenancenotice import MaintenanceNotice, phase_at
 from haulout.api.maintenancerecord import truncate
 from haulout.api.nodemaintenance import (
@@ -411,8 +410,8 @@ def _assess_notice(notice: MaintenanceNotice, observation: NodeSnapshot) -> Node
 
 
 def _assess_hold(observation: NodeSnapshot) -> Iterator[NodeAssessment]:
-    """Yield the end of a hold; until then the hold does not change the state."""
-    held = active_hold(observation.node, now=observation.now)
+    """Yield the end of a hold or freeze; until then it does not change the state."""
+    held = observation.hold
     if held is not None:
         yield NodeAssessment(state=NodeState.IDLE, changes_at=held.until)
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 
-from haulout.api.hold import active_hold
 from haulout.dashboard.api.nodes.informers import NodeSnapshot
 from haulout.dashboard.api.nodes.state import NodeAssessment, assess_node
 from haulout.dashboard.api.types import NodeState, NodeSummary
@@ -57,7 +56,7 @@ def summarize_node(observation: NodeSnapshot) -> tuple[NodeSummary, NodeAssessme
         profiles={name: entry.current for name, entry in observation.entries.items()},
         notices=len(observation.notices),
         maintenance=next((maintenance.name for maintenance in observation.orders), ""),
-        hold="" if (held := active_hold(node, now=observation.now)) is None else str(held),
+        hold="" if (held := observation.hold) is None else str(held),
         labels={} if observation.info is None else dict(observation.info.labels),
     )
     return tile, assessment

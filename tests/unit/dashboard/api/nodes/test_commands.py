@@ -8,9 +8,10 @@ from typing import Any
 import msgspec
 import pytest
 
+from haulout.api.maintenancefreeze import MaintenanceFreeze, MaintenanceFreezeSpec
 from haulout.api.maintenancenotice import MaintenanceNotice
 from haulout.api.nodemaintenance import NodeMaintenance
-from haulout.api.objects import Node
+from haulout.api.objects import Node, ObjectMeta
 from haulout.controllers.profiles.config import loader
 from haulout.controllers.profiles.config.model import Configuration
 from haulout.controllers.profiles.observation import CheckReport, ProfileReport, TransitionReport
@@ -21,6 +22,7 @@ from haulout.dashboard.api.nodes.commands import commands_for
 from haulout.dashboard.api.nodes.informers import NodeSnapshot
 from haulout.dashboard.api.types import ActionType, Blocker, Command, DrainSummary, NodeState
 from haulout.drain.blockers import BlockerKind
+from haulout.runtime.freezes import Freezes, parse_freeze
 
 NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)
 EVIL = "$(reboot); 'x"
@@ -191,3 +193,11 @@ def test_held_node_can_be_released_and_other_nodes_can_be_held() -> None:
     assert hold.command == "haulout hold n1 --for 4h --reason 'by hand'"
     again = commands_for(held, state=NodeState.IDLE, drains=(), configuration=None)
     assert not [item for item in again if item.action and item.action.action is ActionType.HOLD]
+
+
+def test_freeze_of_the_node_can_be_ended() -> None:
+    freeze = MaintenanceFreeze(metadata=ObjectMeta(name="black-friday"), spec=MaintenanceFreezeSpec(by="alice"))
+    frozen = NodeSnapshot(node=observed().node, now=NOW, freezes=Freezes((parse_freeze(freeze),)))
+    (command,) = [item for item in commands_of(frozen) if "unfreeze" in item.command]
+    assert command.command == "haulout unfreeze black-friday"
+    assert command.reason.startswith("the node is frozen by alice; ")

@@ -7,9 +7,10 @@ from typing import Any
 import msgspec
 import pytest
 
+from haulout.api.maintenancefreeze import MaintenanceFreeze, MaintenanceFreezeSpec
 from haulout.api.maintenancenotice import MaintenanceNotice
 from haulout.api.nodemaintenance import NodeMaintenance
-from haulout.api.objects import Node, RawObject
+from haulout.api.objects import Node, ObjectMeta, RawObject
 from haulout.controllers.profiles.observation import CheckReport, ProfileReport, TransitionReport
 from haulout.controllers.profiles.plugin import ProfileStatus, fails, passes
 from haulout.controllers.profiles.status import NodeProfilesStatus
@@ -21,6 +22,7 @@ from haulout.drain.blockers import Blocker, BlockerKind
 from haulout.drain.manager import DrainSnapshot
 from haulout.drain.policy import DrainPolicy
 from haulout.drain.progress import ActiveBlocker, DrainOutcome, DrainProgress, OutcomeResult, PodDrainState, PodProgress
+from haulout.runtime.freezes import Freezes, parse_freeze
 
 NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)
 EARLIER = NOW - timedelta(minutes=10)
@@ -409,3 +411,14 @@ def test_node_reason_is_one_line_of_limited_length() -> None:
 def test_tile_shows_the_hold_until_it_expires(value: str, held: str, changes_at: datetime | None) -> None:
     tile, assessment = summarize_node(NodeSnapshot(node=a_node(annotations={"haulout.dev/hold": value}), now=NOW))
     assert (tile.state, tile.hold, assessment.changes_at) == (NodeState.IDLE, held, changes_at)
+
+
+def test_tile_shows_the_freeze_until_it_expires() -> None:
+    until = NOW + timedelta(hours=1)
+    spec = MaintenanceFreezeSpec(by="alice", reason="Black Friday", until=until)
+    freezes = Freezes((parse_freeze(MaintenanceFreeze(metadata=ObjectMeta(name="black-friday"), spec=spec)),))
+    tile, assessment = summarize_node(NodeSnapshot(node=a_node(), now=NOW, freezes=freezes))
+    held = f"frozen by alice until {until:%Y-%m-%d %H:%M} UTC: Black Friday"
+    assert (tile.state, tile.hold, assessment.changes_at) == (NodeState.IDLE, held, until)
+    after = NodeSnapshot(node=a_node(), now=until, freezes=freezes)
+    assert summarize_node(after)[0].hold == ""

@@ -8,7 +8,7 @@ from hypothesis import strategies as some
 
 from haulout_sandbox.apiserver.apiextensions.cel import CelError, compile_rule
 
-SELF: dict[str, Any] = {"name": "cart", "replicas": 5, "least": 1, "on": True, "nested": {"empty": None}}
+SELF: dict[str, Any] = {"name": "cart", "replicas": 5, "least": 1, "on": True, "from": 1, "nested": {"empty": None}}
 
 
 def value_of(rule: str) -> Any:
@@ -27,6 +27,7 @@ def value_of(rule: str) -> Any:
         "!self.on == false && (self.on || self.other == 1)",
         "self.nested.empty == null && self.least != true",
         "self.name != 'a && !b || c'",
+        "self.from < 2 && has(self.from) && self.name != 'a.from'",
     ],
 )
 def test_supported_rules_are_evaluated(rule: str) -> None:

@@ -1,0 +1,1 @@
+"""`haulout freeze` and `haulout unfreeze`."""

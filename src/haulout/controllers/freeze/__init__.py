@@ -1,0 +1,1 @@
+"""MaintenanceFreezes: their status and Events. `haulout.runtime.freezes` makes every controller honour them."""
