@@ -39,7 +39,6 @@ from haulout.controllers.nodemaintenance.admission import is_node_name
 from haulout.controllers.nodemaintenance.recovery import RecoveryObservation
 from haulout.drain import cordon
 from haulout.errors import HauloutError, KubeError, NotFound, ObservationStale
-from haulout.kube import leases
 from haulout.kube.client import Client
 from haulout.kube.informer import Informer, as_is
 from haulout.kube.informer_set import InformerSet
@@ -214,7 +213,7 @@ class NodeMaintenanceInformers:
             return None
         if self.leases.informer.health().has_synced:
             return self.leases.get(node_lease.lease_key(node, namespace=self._lease_namespace))
-        return await leases.find(self._client, node_lease.lease_name(node), namespace=self._lease_namespace)
+        return await self._client.find(LEASES, node_lease.lease_name(node), namespace=self._lease_namespace)
 
     def held_nodes(self) -> dict[str, str]:
         """Return the nodes that maintenances hold: node name to maintenance name."""
