@@ -187,10 +187,7 @@ class NodeMaintenanceInformers:
         """Read a maintenance and its node from the API server after a conflict."""
         known = self.nodes.get(maintenance.node)
         if known is not None:
-            try:
-                self.nodes.record_write(await self._client.get(NODES, known.name))
-            except NotFound:
-                self.nodes.record_delete(known)
+            await self.nodes.refresh(self._client, NODES, known.name)
         return await self._get(maintenance)
 
     async def node(self, name: str) -> Node | None:
@@ -200,13 +197,7 @@ class NodeMaintenanceInformers:
             raise KubeError(f"cannot read nodes: {health.problem or 'the first list is not complete'}")
         if not is_node_name(name):
             return None
-        node = self.nodes.get(name)
-        if node is not None:
-            return node
-        try:
-            return self.nodes.record_write(await self._client.get(NODES, name))
-        except NotFound:
-            return None
+        return self.nodes.get(name) or await self.nodes.refresh(self._client, NODES, name)
 
     async def lease(self, node: str) -> Lease | None:
         if not is_node_name(node):
