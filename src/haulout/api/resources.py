@@ -13,12 +13,12 @@ import msgspec
 
 from haulout.api.objects import Lease, Node, Object, Pod, RawObject, Secret
 
-T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 U = TypeVar("U")
 
 
 @dataclass(frozen=True, slots=True)
-class Resource(Generic[T]):
+class Resource(Generic[T_co]):
     """An API resource, with its path and its model."""
 
     group: str  # empty for the core group
@@ -26,7 +26,7 @@ class Resource(Generic[T]):
     plural: str
     kind: str
     namespaced: bool
-    model: type[T]
+    model: type[T_co]
 
     def __str__(self) -> str:
         """Return the name that kubectl and RBAC messages use: `leases.coordination.k8s.io`."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from haulout import __version__
 from haulout.api.clusterapi import EXTENSION_LEASE
+from haulout.api.resources import LEASES
 from haulout.controllers.clusterapi.component import ClusterApi, HubComponent
 from haulout.controllers.clusterapi.status import WorkloadClusterStatus
 from haulout.dashboard.api import health
@@ -17,7 +18,6 @@ from haulout.dashboard.api.management_backend import ManagementBackend
 from haulout.dashboard.api.types import Banner, ComponentHealth, Health, LeaseHealth, Level
 from haulout.errors import KubeError
 from haulout.httpserver import metrics
-from haulout.kube import leases
 from haulout.runtime.component import Leader
 from haulout.runtime.supervisor import Supervisor
 
@@ -112,7 +112,7 @@ class _HubBackend:
 
     async def _lease(self) -> LeaseHealth:
         try:
-            found = await leases.find(self._client, EXTENSION_LEASE, namespace=self._leader.namespace)
+            found = await self._client.find(LEASES, EXTENSION_LEASE, namespace=self._leader.namespace)
         except KubeError as error:
             return LeaseHealth(name=EXTENSION_LEASE, holder=f"unknown: {error}")
         return health.lease(EXTENSION_LEASE, found)

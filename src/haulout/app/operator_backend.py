@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from haulout import __version__
 from haulout.api.leases import LEADER_LEASE, PROFILES_LEASE
 from haulout.api.maintenancenotice import NoticeCondition
+from haulout.api.resources import LEASES
 from haulout.app.operator_status import OperatorStatus
 from haulout.controllers.profiles import default_profile
 from haulout.controllers.profiles.config.forbidden_plugins import format_refusals
@@ -39,7 +40,6 @@ from haulout.dashboard.api.types import (
 from haulout.dashboard.api.types import Configuration as ConfigurationTold
 from haulout.errors import KubeError
 from haulout.httpserver import metrics
-from haulout.kube import leases
 from haulout.kube.client import Client
 from haulout.providers.component import EventSourceComponent
 
@@ -182,7 +182,7 @@ class LeaderOperatorBackend:
 
     async def _lease(self, name: str) -> LeaseHealth:
         try:
-            return health.lease(name, await leases.find(self._client, name, namespace=self._namespace))
+            return health.lease(name, await self._client.find(LEASES, name, namespace=self._namespace))
         except KubeError as error:
             return LeaseHealth(name=name, holder=f"unknown: {error}")
 

@@ -13,12 +13,11 @@ from http import HTTPStatus
 import aiohttp
 
 from haulout.api.objects import RawObject
-from haulout.api.resources import PODS
+from haulout.api.resources import LEASES, PODS
 from haulout.core import duration
 from haulout.core.limited_reader import BodyTooLarge, read_body
 from haulout.dashboard.server import FORWARDED_HEADER, INFO_PATH, PORT
 from haulout.errors import ExternalError, HauloutError, KubeError
-from haulout.kube import leases
 from haulout.kube.client import Client
 
 _TIMEOUT = timedelta(seconds=5)
@@ -52,7 +51,7 @@ class LeaderClient:
     async def base_url(self) -> str:
         """Return the leader's base URL; raise `HauloutError`."""
         try:
-            lease = await leases.find(self.client, self.lease, namespace=self.namespace)
+            lease = await self.client.find(LEASES, self.lease, namespace=self.namespace)
             holder = (lease and lease.spec.holder_identity) or ""
             if not holder:
                 raise NoLeader("no replica is the leader at the moment")

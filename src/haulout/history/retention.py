@@ -246,7 +246,7 @@ class Retention:
         # The cache agrees that the node exists and is the same: no request. In all other cases the API server decides,
         # since a deletion follows.
         if node is None or not record.is_about(node.uid) or record.node_deleted is not None:
-            node = await self._get_from_server(name)
+            node = await self._client.find(NODES, name)
         decision = decide(
             record,
             None if node is None else node.uid,
@@ -285,12 +285,6 @@ class Retention:
         created = None if successor is None else successor.metadata.creation_timestamp
         now = self._clock.now()
         return now if created is None else min(created, now)
-
-    async def _get_from_server(self, name: str) -> Node | None:
-        try:
-            return await self._client.get(NODES, name)
-        except NotFound:
-            return None
 
     def _enqueue_surplus(self) -> None:
         for name in self._deleted.surplus(self._settings.most):

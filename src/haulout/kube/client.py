@@ -35,6 +35,7 @@ from haulout.errors import (
     Expired,
     LimitExceeded,
     MalformedResponse,
+    NotFound,
     ServerFailure,
     TooManyRequests,
     Unreachable,
@@ -155,6 +156,13 @@ class Client:
         # A proxy that serves a cached or foreign answer must not make a caller act on another object.
         responses.expect_name(found, name, doing=doing)
         return found
+
+    async def find(self, resource: Resource[T], name: str, *, namespace: str | None = None) -> T | None:
+        """Return an object; None if it does not exist."""
+        try:
+            return await self.get(resource, name, namespace=namespace)
+        except NotFound:
+            return None
 
     async def list(
         self,

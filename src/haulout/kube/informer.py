@@ -157,6 +157,15 @@ class Informer(Generic[R]):
             self._notify(handler, None, row)
         return lambda: self._handlers.remove(handler)
 
+    async def wait_for(self, predicate: Callable[[R], bool]) -> None:
+        """Return when the predicate holds for a row."""
+        found = asyncio.Event()
+        unsubscribe = self.subscribe(lambda _, new: found.set() if new is not None and predicate(new) else None)
+        try:
+            await found.wait()
+        finally:
+            unsubscribe()
+
     async def wait_synced(self) -> None:
         while not self._synced.is_set():  # the quota may empty the cache before this task runs
             await self._synced.wait()

@@ -430,7 +430,7 @@ class LeaderElection:
         return object_key(self.name, self.namespace)
 
     async def _read_lease(self) -> None:
-        self._observe_lease(await leases.find(self._client, self.name, namespace=self.namespace))
+        self._observe_lease(await self._client.find(LEASES, self.name, namespace=self.namespace))
 
     def _observe_lease(self, lease: Lease | None) -> None:
         self._version = lease.resource_version if lease else ""

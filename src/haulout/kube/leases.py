@@ -51,13 +51,6 @@ _MAX_ATTEMPTS = 6
 _READ_AGAIN = (AlreadyExists, Conflict, NotFound, Unreachable, ServerFailure, MalformedResponse)
 
 
-async def find(client: Client, name: str, *, namespace: str) -> Lease | None:
-    try:
-        return await client.get(LEASES, name, namespace=namespace)
-    except NotFound:
-        return None
-
-
 async def write(
     client: Client,
     name: str,
@@ -195,7 +188,7 @@ async def acquire(
     while True:
         # The watch may have been behind: from the second attempt on, only a read counts.
         may_exist = retry.failures > 0 or not assume_absent
-        lease = await find(client, name, namespace=namespace) if may_exist else None
+        lease = await client.find(LEASES, name, namespace=namespace) if may_exist else None
         decision = claim(lease, holder=holder, now=client.clock.now(), duration=duration)
         if decision.state is LockState.HELD:
             raise LockHeld(object_key(name, namespace), holder=decision.holder, until=decision.until)
@@ -233,7 +226,7 @@ async def release(client: Client, name: str, *, namespace: str, holder: str) -> 
     """Delete the lease. Raise `LockHeld` if another holder has it. A lease that is absent or has no holder is fine."""
     retry = _new_retry(client)
     while True:
-        lease = await find(client, name, namespace=namespace)
+        lease = await client.find(LEASES, name, namespace=namespace)
         if lease is None:
             return None
         current_holder = lease.spec.holder_identity

@@ -57,10 +57,7 @@ class NoticeWriter:
 
     async def find(self, name: str) -> MaintenanceNotice | None:
         """Return the notice as it is in the API server; None if there is none."""
-        try:
-            return await self._client.get(MAINTENANCE_NOTICES, name)
-        except NotFound:
-            return None
+        return await self._client.find(MAINTENANCE_NOTICES, name)
 
     async def _create(self, report: NoticeReport) -> MaintenanceNotice:
         body: RawObject = {

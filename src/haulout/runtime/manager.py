@@ -25,9 +25,9 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import partial
 
+from haulout.api.resources import LEASES
 from haulout.core.text import format_list
 from haulout.errors import KubeError, LeadershipHandover, LeadershipLost
-from haulout.kube import leases
 from haulout.kube.client import Client
 from haulout.kube.leaderelection import LeaderElection
 from haulout.kube.leaderelection_config import LeaderElectionConfig
@@ -161,7 +161,7 @@ class Manager:
         until = clock.monotonic() + _SUCCESSOR_TIMEOUT.total_seconds()
         while clock.monotonic() < until:
             try:
-                lease = await leases.find(self._client, settings.lease, namespace=settings.namespace)
+                lease = await self._client.find(LEASES, settings.lease, namespace=settings.namespace)
             except KubeError:
                 lease = None
             if lease is not None and lease.spec.holder_identity not in (None, "", settings.identity):

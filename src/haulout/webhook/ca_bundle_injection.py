@@ -16,7 +16,7 @@ from haulout.api.objects import RawObject
 from haulout.api.resources import Resource
 from haulout.core.backoff import Backoff
 from haulout.core.clock import Clock
-from haulout.errors import Conflict, Invalid, NotFound
+from haulout.errors import Conflict, Invalid
 from haulout.kube.client import Client
 from haulout.kube.patches import Operation, Patch, add, json_patch, pointer, require
 from haulout.webhook.object_reconciler import ObjectReconciler
@@ -97,7 +97,7 @@ class CABundleInjector:
 
     async def _reconcile(self) -> datetime | None:
         ca_bundle = await self._ca_bundle()
-        configuration = await self._find() if ca_bundle else None
+        configuration = await self._client.find(CONFIGURATIONS, self._registration.configuration) if ca_bundle else None
         if ca_bundle is None or configuration is None or self._find_problem(configuration):
             self._injected = None
             self._set_trust_problem(self._find_problem(configuration) if ca_bundle else None)
@@ -108,12 +108,6 @@ class CABundleInjector:
             return None
         now = self._clock.now()
         return self._not_before if now < self._not_before else await self._write(patch, ca_bundle, now)
-
-    async def _find(self) -> RawObject | None:
-        try:
-            return await self._client.get(CONFIGURATIONS, self._registration.configuration)
-        except NotFound:
-            return None
 
     def _find_problem(self, configuration: RawObject | None) -> str | None:
         """Return why the configuration must not be written."""

@@ -48,10 +48,7 @@ class SecretReference:
 
     async def find(self, client: Client) -> Secret | None:
         """Return the Secret, read live; None if there is none."""
-        try:
-            return await client.get(SECRETS, self.name, namespace=self.namespace)
-        except NotFound:
-            return None
+        return await client.find(SECRETS, self.name, namespace=self.namespace)
 
 
 class _SecretSource:

@@ -31,6 +31,7 @@ import msgspec
 
 from haulout.api.nodemaintenance import NODE_MAINTENANCES
 from haulout.api.objects import Base, Node, Object, RawObject
+from haulout.api.resources import NODES
 from haulout.controllers.nodemaintenance import admission, etcd_quorum
 from haulout.controllers.nodemaintenance.admission import AdmissionObservation, AdmissionResult, LookupFailure
 from haulout.controllers.nodemaintenance.etcd_quorum import QuorumResult, QuorumUnknown
@@ -231,7 +232,7 @@ class Validator:
 
     async def _find_node(self, name: str) -> Node | LookupFailure | None:
         try:
-            return await etcd_quorum.find_node(self._client, name)
+            return await self._client.find(NODES, name)
         except KubeError as error:
             return LookupFailure(str(error))
 

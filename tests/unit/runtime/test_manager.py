@@ -6,9 +6,9 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 
+from haulout.api.resources import LEASES
 from haulout.app.operator import shared_informers
 from haulout.core.clock import Clock
-from haulout.kube import leases
 from haulout.kube.client import Client
 from haulout.runtime.component import Component, Leader
 from haulout.runtime.manager import Manager, ManagerSettings
@@ -90,7 +90,7 @@ def start(cluster: DrainCluster, name: str, *components: Recorded, node: str = "
 
 async def holder(cluster: DrainCluster, lease: str) -> str | None:
     """Return who holds a lease."""
-    found = await leases.find(cluster.cluster.client("test"), lease, namespace=NAMESPACE)
+    found = await cluster.cluster.client("test").find(LEASES, lease, namespace=NAMESPACE)
     return None if found is None else found.spec.holder_identity
 
 

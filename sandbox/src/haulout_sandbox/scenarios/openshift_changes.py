@@ -6,12 +6,13 @@ changes are read from the objects, as with `kubectl get --watch`.
 
 import asyncio
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from haulout.api.machinemaintenance import MACHINE_MAINTENANCES, MachineMaintenance, MachineMaintenancePhase
 from haulout.api.maintenancenotice import MAINTENANCE_NOTICES, MaintenanceNotice, NoticePhase
 from haulout.api.objects import Object, machine_key
 from haulout.api.openshift import MACHINES, Machine
+from haulout.api.resources import Resource
 from haulout.kube.client import Client
 from haulout.kube.discovery import serves
 from haulout.kube.informer import Informer, as_is
@@ -41,12 +42,13 @@ async def report_openshift_changes(client: Client, on_event: OnEvent) -> None:
         )
         return describe_notice_change(old, new, node=next(node_names, ""))
 
+    others: tuple[tuple[Resource[Any], Callable[[Any, Any], str]], ...] = (
+        (MAINTENANCE_NOTICES, describe_notice),
+        (MACHINE_MAINTENANCES, describe_maintenance_change),
+    )
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(report_changes(machine_informer, describe_machine_change, on_event))
-        for resource, describe in (
-            (MAINTENANCE_NOTICES, describe_notice),
-            (MACHINE_MAINTENANCES, describe_maintenance_change),
-        ):
+        for resource, describe in others:
             if await serves(client, resource):  # the operator's CRDs may be absent
                 tasks.create_task(
                     report_changes(Informer(client, ListWatch(resource), transform=as_is), describe, on_event)

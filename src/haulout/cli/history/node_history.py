@@ -113,7 +113,7 @@ async def read_histories(client: Client, query: HistoryQuery) -> HistoryResult:
 
     async def read_node(name: str) -> tuple[Node | None, MaintenanceRecord | None]:
         async with semaphore:
-            return await _get_node(client, name), await _get_record(client, name)
+            return await client.find(NODES, name), await client.find(MAINTENANCE_RECORDS, name)
 
     try:
         async with asyncio.TaskGroup() as group:
@@ -175,20 +175,6 @@ def to_result(histories: Sequence[NodeHistory], *, now: datetime) -> HistoryResu
 def _unreadable(record: UndecodableObject, *, exists: bool) -> NodeHistory:
     note = f"The record of node {record.name} cannot be read: {record.problem}"
     return NodeHistory(node=record.name, exists=exists, entries=(), notes=(note,))
-
-
-async def _get_node(client: Client, name: str) -> Node | None:
-    try:
-        return await client.get(NODES, name)
-    except NotFound:
-        return None
-
-
-async def _get_record(client: Client, name: str) -> MaintenanceRecord | None:
-    try:
-        return await client.get(MAINTENANCE_RECORDS, name)
-    except NotFound:  # of the record, or of its CRD
-        return None
 
 
 async def _check_history_installed(client: Client) -> None:

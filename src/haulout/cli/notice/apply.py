@@ -107,7 +107,7 @@ async def apply_notice(client: Client, request: NoticeRequest) -> ApplyResult:
     retry = new_retry(client)
     while True:
         name, spec = object_name(request.source, notice_id), _notice_spec(request, notice_id, node)
-        existing = await _get_notice(client, name) if request.notice_id or retry.failures else None
+        existing = await client.find(MAINTENANCE_NOTICES, name) if request.notice_id or retry.failures else None
         if existing is not None and not request.notice_id and existing.spec != spec:
             notice_id = _new_id(client, request)  # another notice has the generated name
             continue
@@ -161,13 +161,6 @@ def _notice_spec(request: NoticeRequest, notice_id: str, node: Node | None) -> M
         end=request.end,
         deadline=request.deadline,
     )
-
-
-async def _get_notice(client: Client, name: str) -> MaintenanceNotice | None:
-    try:
-        return await client.get(MAINTENANCE_NOTICES, name)
-    except NotFound:
-        return None
 
 
 async def _create_notice(client: Client, name: str, spec: MaintenanceNoticeSpec, dry_run: str) -> RawObject:

@@ -34,7 +34,7 @@ from haulout.controllers.clusterapi.host_power import (
     is_powered_off_by_us,
 )
 from haulout.core.backoff import Backoff
-from haulout.errors import NotFound, ObservationStale
+from haulout.errors import ObservationStale
 from haulout.kube.client import Client
 from haulout.kube.discovery import wait_until_served
 from haulout.kube.informer import Informer, as_is
@@ -234,16 +234,14 @@ class HostReconciler(Reconciler[str, HostObservation, PowerDecision]):
     async def _read_machines(self, host: BareMetalHost, cached: tuple[Machine, ...]) -> tuple[Machine, ...]:
         """Return the Machines that name a host, read from the API server."""
         if cached:
-            machines = [machine for item in cached if (machine := await self._read_machine(item)) is not None]
+            machines = [
+                machine
+                for item in cached
+                if (machine := await self._client.find(self._resource, item.name, namespace=item.namespace)) is not None
+            ]
         else:  # the cache may have missed one; a Machine and its host share a namespace
             machines = list((await self._client.list(self._resource, namespace=host.namespace)).items)
         return tuple(machine for machine in machines if _names_host(machine, host.key))
-
-    async def _read_machine(self, machine: Machine) -> Machine | None:
-        try:
-            return await self._client.get(self._resource, machine.name, namespace=machine.namespace)
-        except NotFound:
-            return None
 
     def _record_power(self, host: BareMetalHost, decision: PowerDecision) -> None:
         references = [object_reference(BARE_METAL_HOSTS, host)]

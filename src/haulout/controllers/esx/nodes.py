@@ -19,7 +19,7 @@ from haulout.drain.machine_drain_rules import with_machine_drain_rules
 from haulout.drain.manager import DrainManager, DrainSnapshot
 from haulout.drain.metrics import InitiatorDrainMetrics
 from haulout.drain.policy import DrainPolicy
-from haulout.errors import Conflict, NotFound
+from haulout.errors import Conflict
 from haulout.kube.client import Client
 from haulout.kube.informer import Informer
 from haulout.kube.mutation_cache import MutationCache
@@ -107,11 +107,7 @@ class EsxNodes:
 
     async def refresh(self, name: str) -> bool:
         """Read a node from the API server; return whether it exists."""
-        try:
-            self._mutation_cache.record_write(await self._client.get(NODES, name))
-        except NotFound:
-            return False
-        return True
+        return await self._mutation_cache.refresh(self._client, NODES, name) is not None
 
     async def confirm(self, node: Node, annotation: str) -> None:
         """Read the node from the API server to confirm that it is unchanged.

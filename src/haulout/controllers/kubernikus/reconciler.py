@@ -17,7 +17,6 @@ from haulout.controllers.kubernikus.servers import Servers
 from haulout.controllers.kubernikus.settings import KubernikusSettings
 from haulout.drain.eviction_requests import RequestOwner
 from haulout.drain.manager import DrainManager
-from haulout.errors import NotFound
 from haulout.history.cordon_history import CordonHistory
 from haulout.kube.client import Client
 from haulout.kube.mutation_cache import MutationCache
@@ -103,11 +102,7 @@ class KubernikusReconciler(Reconciler[str, Observation, Decision]):
 
     async def refresh(self, key: str, error: Exception) -> bool:
         del error
-        try:
-            self._nodes.record_write(await self._client.get(NODES, key))
-        except NotFound:
-            return False  # the watch will deliver the deletion
-        return True
+        return await self._nodes.refresh(self._client, NODES, key) is not None
 
     async def forget(self, key: str) -> datetime | None:
         await self._drains.stop(key)

@@ -21,7 +21,6 @@ from haulout.api.machinemaintenance import (
     MachineMaintenanceCondition,
     MachineMaintenancePhase,
 )
-from haulout.api.objects import Node
 from haulout.api.openshift import MACHINE_OF_NODE, MACHINE_SETS, MACHINES
 from haulout.api.reasons import OperatorEventReason
 from haulout.api.resources import Resource
@@ -32,7 +31,6 @@ from haulout.core.backoff import Backoff
 from haulout.core.metrics import MetricVec, gauge
 from haulout.core.text import format_count
 from haulout.kube.discovery import wait_until_served
-from haulout.kube.informer import Informer
 from haulout.kube.rbac import Permission
 from haulout.runtime.component import Component, CustomResource, Leader
 from haulout.runtime.tasks import running
@@ -83,7 +81,7 @@ class MachinesComponent(Component):
 
     async def lead(self, leader: Leader) -> None:
         client, nodes = leader.client, leader.nodes
-        await _wait_for_machine(nodes)
+        await nodes.wait_for(lambda node: MACHINE_OF_NODE in node.metadata.annotations)
         for resource in _RESOURCES:
             await wait_until_served(
                 client, resource, product=_PRODUCT, backoff=_DISCOVERY_BACKOFF, on_absent=lambda: None
@@ -153,21 +151,6 @@ class MachinesComponent(Component):
 
     def _records(self) -> tuple[MachineMaintenance, ...]:
         return () if self.controller is None else tuple(self.controller.informers.maintenances.informer.all())
-
-
-async def _wait_for_machine(nodes: Informer[Node]) -> None:
-    """Wait until a node has the annotation of a Machine."""
-    found = asyncio.Event()
-
-    def on_node(_: Node | None, new: Node | None) -> None:
-        if new is not None and MACHINE_OF_NODE in new.metadata.annotations:
-            found.set()
-
-    unsubscribe = nodes.subscribe(on_node)
-    try:
-        await found.wait()
-    finally:
-        unsubscribe()
 
 
 def _is_over(record: MachineMaintenance) -> bool:

@@ -121,10 +121,7 @@ class MachineExecutor:
         await self._client.delete(
             MACHINES, name, namespace=namespace, uid=machine.uid, resource_version=machine.resource_version
         )
-        try:
-            self._informers.machines.record_write(await self._client.get(MACHINES, name, namespace=namespace))
-        except NotFound:
-            self._informers.machines.record_delete(machine)
+        await self._informers.machines.refresh(self._client, MACHINES, name, namespace=namespace)
 
 
 def machine_set_resource(owner: MachineSet) -> Resource[MachineSet]:

@@ -16,7 +16,6 @@ from haulout.api.openshift import (
 from haulout.controllers.machines.decision import closed_reason
 from haulout.controllers.machines.observation import Observation, Peer
 from haulout.controllers.machines.replacement_time import ReplacementPolicy
-from haulout.errors import NotFound
 from haulout.kube.client import Client
 from haulout.kube.informer import Informer, as_is
 from haulout.kube.mutation_cache import MutationCache
@@ -110,12 +109,9 @@ class MachineInformers:
 
     async def control_plane_set(self) -> MachineSet | None:
         """Return the ControlPlaneMachineSet, read from the API server; None if there is none."""
-        try:
-            return await self._client.get(
-                CONTROL_PLANE_MACHINE_SETS, CONTROL_PLANE_MACHINE_SET, namespace=self._machine_namespace
-            )
-        except NotFound:
-            return None
+        return await self._client.find(
+            CONTROL_PLANE_MACHINE_SETS, CONTROL_PLANE_MACHINE_SET, namespace=self._machine_namespace
+        )
 
     def peers(self, owner: MachineSet) -> tuple[Peer, ...]:
         """Return the Machines of a set with their nodes."""

@@ -272,13 +272,6 @@ async def is_openshift(client: Client) -> bool:
     return True
 
 
-async def find_node(client: Client, name: str) -> Node | None:
-    try:
-        return await client.get(NODES, name)
-    except NotFound:
-        return None
-
-
 async def _list_members(client: Client) -> list[Pod]:
     budgets = await client.list(POD_DISRUPTION_BUDGETS, namespace=KUBE_SYSTEM)
     selectors = dict.fromkeys((*MEMBER_SELECTORS, *map(str, etcd_selectors(budgets.items))))
@@ -289,5 +282,5 @@ async def _list_members(client: Client) -> list[Pod]:
 
 async def _get_nodes(client: Client, names: Iterable[str]) -> dict[str, Node | None]:
     wanted = sorted(name for name in names if name)
-    found = await asyncio.gather(*(find_node(client, name) for name in wanted))
+    found = await asyncio.gather(*(client.find(NODES, name) for name in wanted))
     return dict(zip(wanted, found, strict=True))

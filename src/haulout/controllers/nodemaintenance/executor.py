@@ -32,7 +32,7 @@ from haulout.controllers.nodemaintenance.status import build_status, phase_trans
 from haulout.drain.eviction_requests import RequestOwner
 from haulout.drain.manager import DrainManager
 from haulout.errors import AdmissionDenied, Conflict, Forbidden, LockHeld, NotFound
-from haulout.kube import leases, namespaces
+from haulout.kube import namespaces
 from haulout.kube.client import Client
 from haulout.kube.leases import acquire
 from haulout.kube.patches import node_patch, strategic_patch
@@ -277,7 +277,7 @@ class NodeMaintenanceExecutor:
             raise Forbidden(f"{error}; {advice}", code=error.code, reason=error.reason) from error
         except LockHeld:  # the cached lease was stale
             name = node_lease.lease_name(node.name)
-            found = await leases.find(self._client, name, namespace=self._lease_namespace)
+            found = await self._client.find(LEASES, name, namespace=self._lease_namespace)
             if found is None:
                 raise
             return found
@@ -301,7 +301,7 @@ class NodeMaintenanceExecutor:
         except NotFound:
             log.debug("lease %s was already deleted", lease.key)
         except Conflict:
-            found = await leases.find(self._client, lease.name, namespace=lease.namespace)
+            found = await self._client.find(LEASES, lease.name, namespace=lease.namespace)
             if found is not None:
                 self._informers.leases.record_write(found)
                 return

@@ -39,7 +39,6 @@ from haulout.controllers.nodemaintenance.admission import is_node_name
 from haulout.controllers.nodemaintenance.recovery import RecoveryObservation
 from haulout.drain import cordon
 from haulout.errors import HauloutError, KubeError, NotFound, ObservationStale
-from haulout.kube import leases
 from haulout.kube.client import Client
 from haulout.kube.informer import Informer, as_is
 from haulout.kube.informer_set import InformerSet
@@ -188,10 +187,7 @@ class NodeMaintenanceInformers:
         """Read a maintenance and its node from the API server after a conflict."""
         known = self.nodes.get(maintenance.node)
         if known is not None:
-            try:
-                self.nodes.record_write(await self._client.get(NODES, known.name))
-            except NotFound:
-                self.nodes.record_delete(known)
+            await self.nodes.refresh(self._client, NODES, known.name)
         return await self._get(maintenance)
 
     async def node(self, name: str) -> Node | None:
@@ -201,20 +197,14 @@ class NodeMaintenanceInformers:
             raise KubeError(f"cannot read nodes: {health.problem or 'the first list is not complete'}")
         if not is_node_name(name):
             return None
-        node = self.nodes.get(name)
-        if node is not None:
-            return node
-        try:
-            return self.nodes.record_write(await self._client.get(NODES, name))
-        except NotFound:
-            return None
+        return self.nodes.get(name) or await self.nodes.refresh(self._client, NODES, name)
 
     async def lease(self, node: str) -> Lease | None:
         if not is_node_name(node):
             return None
         if self.leases.informer.health().has_synced:
             return self.leases.get(node_lease.lease_key(node, namespace=self._lease_namespace))
-        return await leases.find(self._client, node_lease.lease_name(node), namespace=self._lease_namespace)
+        return await self._client.find(LEASES, node_lease.lease_name(node), namespace=self._lease_namespace)
 
     def held_nodes(self) -> dict[str, str]:
         """Return the nodes that maintenances hold: node name to maintenance name."""

@@ -79,7 +79,7 @@ class ProfilesComponent(Component):
         try:
             await first_of(
                 self.file.wait_for_profiles(),
-                _wait_for_notice(leader.informers.notices),
+                leader.informers.notices.wait_for(lambda _: True),
                 _wait_for_unfinished_node(leader.nodes),
             )
         finally:
@@ -175,15 +175,6 @@ class ProfilesComponent(Component):
                 for report in info.reports:
                     metrics.nodes.add(report.name, report.next)
         yield from metrics.all()
-
-
-async def _wait_for_notice(notices: Informer[MaintenanceNotice]) -> None:
-    found = asyncio.Event()
-    unsubscribe = notices.subscribe(lambda *_: found.set())
-    try:
-        await found.wait()
-    finally:
-        unsubscribe()
 
 
 async def _wait_for_unfinished_node(nodes: Informer[Node]) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 
 from haulout.api.objects import Lease, LeaseSpec, object_key
+from haulout.api.resources import LEASES
 from haulout.controllers.profiles.config.options import option, secret_option
 from haulout.controllers.profiles.external.error_text import origin, quote_response, url_problem
 from haulout.controllers.profiles.plugin import ExternalClient, Message, Notification
@@ -149,7 +150,7 @@ class _ThreadLease:
 
     async def current(self) -> str | None:
         """Return the current thread; None if there is none. Raise if another process is starting one."""
-        self._lease = await leases.find(self._client, self._name, namespace=self._namespace)
+        self._lease = await self._client.find(LEASES, self._name, namespace=self._namespace)
         if self._lease is None or held_until(self._lease.spec, now=self._client.clock.now()) is None:
             return None
         if self._lease.spec.holder_identity == _CLAIMED:

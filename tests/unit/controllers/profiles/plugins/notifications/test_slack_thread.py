@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from haulout.api.objects import Lease, LeaseSpec
+from haulout.api.resources import LEASES
 from haulout.controllers.profiles.plugins.notifications.slack_thread import SlackThread
 from haulout.core.clock import Clock
 from haulout.errors import ExternalError, Unreachable
@@ -52,7 +53,7 @@ class SlackWorkspace:
 
     async def lease(self) -> Lease:
         """Return the lease."""
-        found = await leases.find(self.client, "thread", namespace="kube-system")
+        found = await self.client.find(LEASES, "thread", namespace="kube-system")
         assert found is not None
         return found
 
