@@ -3,7 +3,7 @@
 
 import { h } from "./dom.js";
 import { stateMark } from "./components.js";
-import { marksOf } from "./node_map.js";
+import { holdMark, marksOf } from "./node_map.js";
 import { full, relative, short } from "./time.js";
 
 const REST = 80; // milliseconds before it comes, and in which it can be reached
@@ -65,7 +65,7 @@ export class HoverCard {
 }
 
 function content(tile) {
-  const marks = marksOf(tile).filter((mark) => mark !== "held");
+  const marks = marksOf(tile).filter((mark) => mark !== holdMark(tile.hold ?? ""));
   const facts = [
     ["Since", tile.since && `${short(tile.since)} (${relative(tile.since)})`],
     ["Next", tile.nextAt && `${short(tile.nextAt)} (${relative(tile.nextAt)})`],

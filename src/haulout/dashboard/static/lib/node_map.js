@@ -209,7 +209,12 @@ export class TileMap {
 }
 
 export function marksOf(tile) {
-  return [tile.isReady === false ? "not ready" : "", tile.isCordoned ? "cordoned" : "", tile.hold ? "held" : ""].filter(Boolean);
+  return [tile.isReady === false ? "not ready" : "", tile.isCordoned ? "cordoned" : "", tile.hold ? holdMark(tile.hold) : ""].filter(Boolean);
+}
+
+// "held", or "frozen" by a MaintenanceFreeze, whose text begins with that word.
+export function holdMark(hold) {
+  return hold.startsWith("frozen") ? "frozen" : "held";
 }
 
 // The longest common suffix that starts at a dot; a single name has none.

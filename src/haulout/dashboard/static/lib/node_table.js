@@ -9,7 +9,7 @@ import { ms, relative, t, age } from "./time.js";
 
 const ALL = 300; // rows rendered at once
 const AHEAD = 12; // rows that are kept ready on either side
-const MARKS = { "not ready": "unready", cordoned: "cordon", held: "hold" };
+const MARKS = { "not ready": "unready", cordoned: "cordon", held: "hold", frozen: "hold" };
 
 const far = (time) => (time ? ms(time) : Infinity);
 const COLUMNS = [
