@@ -22,6 +22,7 @@ from haulout.providers.aws.imds_event_source import ImdsEventSource
 from haulout.providers.aws.instance_events import SHOWN_BY_IMDS
 from haulout.providers.aws.settings import AwsSettings
 from haulout.providers.notice_writer import NoticeWriter
+from haulout.runtime.freezes import NoFreezes
 from haulout_sandbox.clouds.aws import AwsCloud
 from haulout_sandbox.clouds.aws.ec2 import address_of
 from support.builders.objects import a_node
@@ -192,7 +193,9 @@ async def test_node_without_a_provider_id_is_found_by_its_address(cluster: Clust
         await client.create(NODES, node)
         nodes: Informer[Node] = Informer(client, ListWatch(NODES), transform=as_is)
         events = EventRecorder(client, instance="test")
-        controller = MaintenanceNoticeController(client, events=events, nodes=nodes, notices=notice_informer(client))
+        controller = MaintenanceNoticeController(
+            client, events=events, nodes=nodes, notices=notice_informer(client), freezes=NoFreezes()
+        )
 
         async def found() -> list[str]:
             return [notice.status.node_name for notice in await notices(client, instance)]

@@ -37,6 +37,7 @@ from haulout.kube.transports import config
 from haulout.kube.transports.h11_http import minimal_transport
 from haulout.providers.aws.instance_events import LIFECYCLE_GROUP, LIFECYCLE_HOOK, SHOWN_BY_IMDS, EventType
 from haulout.providers.http_fetch import http_fetch
+from haulout.runtime.freezes import NoFreezes
 from haulout_sandbox.clouds.aws import AwsCloud
 from haulout_sandbox.clouds.azure import AzureCloud
 from haulout_sandbox.clouds.http_server import serve_app
@@ -252,7 +253,9 @@ async def test_notices_of_one_agent_are_limited_in_number(site: ControlPlane, tm
     connection = config.load(kubeconfig=str(site.kubeconfig()), clock=clock)
     admin = Client(minimal_transport(connection, clock=clock, user_agent="test"), clock=clock, random=random.Random(2))
     events, nodes = EventRecorder(admin, instance="test"), Informer(admin, ListWatch(NODES), transform=as_is)
-    controller = MaintenanceNoticeController(admin, events=events, nodes=nodes, notices=notice_informer(admin))
+    controller = MaintenanceNoticeController(
+        admin, events=events, nodes=nodes, notices=notice_informer(admin), freezes=NoFreezes()
+    )
 
     async def names() -> list[str]:
         found = await admin.list(MAINTENANCE_NOTICES, fields="spec.nodeName=n3")

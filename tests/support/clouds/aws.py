@@ -25,6 +25,7 @@ from haulout.providers.aws.event_source import AwsEventSource
 from haulout.providers.aws.imds_event_source import ImdsEventSource
 from haulout.providers.aws.settings import AwsSettings
 from haulout.providers.notice_writer import NoticeWriter
+from haulout.runtime.freezes import NoFreezes
 from haulout_sandbox.clouds.aws import AwsCloud
 from support.builders.objects import a_node
 from support.clusters.backends import SandboxBackend
@@ -176,7 +177,9 @@ async def an_aws_world(
     await install_crd(cluster, client, MAINTENANCE_NOTICES, definition())
     events = EventRecorder(client, instance="test")
     nodes: Informer[Node] = Informer(client, ListWatch(NODES), transform=as_is)
-    controller = MaintenanceNoticeController(client, events=events, nodes=nodes, notices=notice_informer(client))
+    controller = MaintenanceNoticeController(
+        client, events=events, nodes=nodes, notices=notice_informer(client), freezes=NoFreezes()
+    )
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(run()) for run in (nodes.run, controller.notices.run, events.run, controller.run)]
         world = AwsWorld(

@@ -35,6 +35,7 @@ from haulout.kube.transport import Transport
 from haulout.providers.agent.agent import Agent
 from haulout.providers.azure.event_source import AzureEarlyStartSource, AzureEventSource
 from haulout.providers.azure.scheduled_events import SOURCE, notice_id
+from haulout.runtime.freezes import NoFreezes
 from haulout_sandbox.clouds.azure import AzureCloud
 from support.builders.objects import a_node
 from support.clusters.backends import SandboxBackend
@@ -100,7 +101,9 @@ class AzureWorld:
         client = Client(self.cluster.api_server.transport(), clock=self.clock, random=Random(self.process_count))
         events = EventRecorder(client, instance="test")
         nodes: Informer[Node] = Informer(client, ListWatch(NODES), transform=as_is)
-        controller = MaintenanceNoticeController(client, events=events, nodes=nodes, notices=notice_informer(client))
+        controller = MaintenanceNoticeController(
+            client, events=events, nodes=nodes, notices=notice_informer(client), freezes=NoFreezes()
+        )
         async with asyncio.TaskGroup() as group:
             for run in (nodes.run, controller.notices.run, events.run, controller.run):
                 group.create_task(run())

@@ -32,6 +32,7 @@ from haulout.providers.gcp.metadata_event_source import GcpMetadataEventSource
 from haulout.providers.gcp.settings import GcpSettings
 from haulout.providers.gcp.tokens import MetadataTokenIssuer, TokenCache
 from haulout.providers.notice_writer import NoticeWriter
+from haulout.runtime.freezes import NoFreezes
 from haulout_sandbox.clouds.gcp import GcpCloud
 from support.builders.objects import a_node
 from support.clusters.backends import SandboxBackend
@@ -175,7 +176,9 @@ async def a_gcp_world(
     await install_crd(cluster, client, MAINTENANCE_NOTICES, definition())
     events = EventRecorder(client, instance="test")
     nodes: Informer[Node] = Informer(client, ListWatch(NODES), transform=as_is)
-    controller = MaintenanceNoticeController(client, events=events, nodes=nodes, notices=notice_informer(client))
+    controller = MaintenanceNoticeController(
+        client, events=events, nodes=nodes, notices=notice_informer(client), freezes=NoFreezes()
+    )
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(run()) for run in (nodes.run, controller.notices.run, events.run, controller.run)]
         world = GcpWorld(

@@ -21,6 +21,7 @@ from haulout.kube.transport import Transport
 from haulout.providers.notice_writer import NoticeWriter
 from haulout.providers.oci.event_source import OciEventSource
 from haulout.providers.oci.stream_consumer import ConsumerOptions
+from haulout.runtime.freezes import NoFreezes
 from haulout_sandbox.clouds.oci import OciCloud
 from support.builders.objects import a_node
 from support.clusters.backends import SandboxBackend, SandboxConnection
@@ -120,7 +121,9 @@ async def an_oci_world(
     await install_crd(cluster, client, MAINTENANCE_NOTICES, definition())
     events = EventRecorder(client, instance="test")
     cache: Informer[Node] = Informer(client, ListWatch(NODES), transform=as_is)
-    controller = MaintenanceNoticeController(client, events=events, nodes=cache, notices=notice_informer(client))
+    controller = MaintenanceNoticeController(
+        client, events=events, nodes=cache, notices=notice_informer(client), freezes=NoFreezes()
+    )
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(run()) for run in (cache.run, controller.notices.run, events.run, controller.run)]
         transport = cluster.api_server.transport()

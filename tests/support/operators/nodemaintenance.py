@@ -34,6 +34,7 @@ from haulout.history.writer import HistoryWriter
 from haulout.kube.client import Client
 from haulout.kube.patches import merge_patch
 from haulout.kube.recorder import EventRecorder
+from haulout.runtime.freezes import NoFreezes
 from haulout.runtime.handover import Handover
 from haulout.runtime.journal import Journal
 from haulout.runtime.tasks import background
@@ -86,6 +87,7 @@ def a_controller(
         maintenances=maintenance_informer(client),
         handover=Handover(),
         waiting_list=waiting_list or WaitingList(),
+        freezes=NoFreezes(),
     )
 
 

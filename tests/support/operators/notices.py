@@ -34,6 +34,7 @@ from haulout.kube.recorder import EventRecorder
 from haulout.kube.reflector import ListWatch
 from haulout.kube.transport import Request, Response, Stream, Transport
 from haulout.providers.event_source import EarlyStartSource, ReschedulableSource
+from haulout.runtime.freezes import NoFreezes
 from haulout_sandbox.apiserver import InProcessTransport
 from support.builders.objects import a_node, a_pod
 from support.clusters.backends import SandboxBackend
@@ -102,6 +103,7 @@ class NoticeCluster:
             events=events,
             nodes=nodes,
             notices=notice_informer(client),
+            freezes=NoFreezes(),
             reschedulable_source_of=self.reschedulable_sources.get,
             early_start_source_of=self.early_start_sources.get,
             profile_policy=ProfilePolicy(calendar=self._preferred_start),

@@ -41,11 +41,13 @@ from haulout.controllers.profiles.view import topics
 from haulout.controllers.profiles.view.node_index import NodeIndex
 from haulout.controllers.profiles.view.scheduling import NodeCapacity
 from haulout.drain import cordon
+from haulout.history.interface import NoHistory
 from haulout.history.writer import HistoryWriter
 from haulout.kube.client import Client
 from haulout.kube.informer import Informer, as_is
 from haulout.kube.recorder import EventRecorder
 from haulout.kube.reflector import ListWatch
+from haulout.runtime.freezes import NoFreezes
 from haulout.runtime.handover import Handover
 from haulout.runtime.journal import Journal
 from haulout.runtime.tasks import background
@@ -215,9 +217,10 @@ def a_profiles_controller(
         namespace=NAMESPACE,
         informers=lambda controller: LeaseInformers(controller, client, notifications),
         nodes=node_cache(client),
-        history=history,
-        waiting_list=waiting_list,
-        handover=handover,
+        history=history or NoHistory(),
+        waiting_list=waiting_list or WaitingList(),
+        handover=handover or Handover(),
+        freezes=NoFreezes(),
     )
 
 

@@ -48,7 +48,7 @@ from haulout.kube.client import Client
 from haulout.kube.patches import merge_patch
 from haulout.kube.recorder import EventRecorder
 from haulout.kube.transport import Request, Response, Stream, Transport
-from haulout.runtime.freezes import FreezeSource
+from haulout.runtime.freezes import FreezeSource, NoFreezes
 from haulout_sandbox.apiserver import ApiServer, InProcessTransport
 from haulout_sandbox.apiserver.transport.in_process import DEFAULT_LATENCY
 from support.expectations.eventually import eventually
@@ -248,7 +248,7 @@ class HubClusters:
             events=events,
             settings=ClusterApiSettings(**settings),
             cluster_budget=cluster_budget,
-            freezes=freezes,
+            freezes=freezes or NoFreezes(),
             instance="hub",
         )
         async with asyncio.TaskGroup() as group:

@@ -20,6 +20,7 @@ from haulout.kube.client import Client
 from haulout.kube.informer import Informer, as_is
 from haulout.kube.recorder import EventRecorder
 from haulout.kube.reflector import ListWatch
+from haulout.runtime.freezes import NoFreezes
 from haulout_sandbox.apiserver import ApiServer
 from haulout_sandbox.event_loops.virtual_time import VirtualClock
 from support.expectations.eventually import eventually
@@ -39,7 +40,9 @@ class FakeHub(ClusterApi):
 
     def start(self, client: Client, *, machines: bool = True) -> None:
         """Let there be a controller; without Machines, Cluster API is not found."""
-        controller = ClusterApiController(client, connect=_no_connection, events=EventRecorder(client, instance="me"))
+        controller = ClusterApiController(
+            client, connect=_no_connection, events=EventRecorder(client, instance="me"), freezes=NoFreezes()
+        )
         controller.cluster_statuses = lambda: (LOST,)  # type: ignore[method-assign]
         if machines:
             controller.machines = Informer(client, ListWatch(machine_resource("v1beta2")), transform=as_is)

@@ -31,7 +31,7 @@ from haulout.kube.mutation_cache import MutationCache
 from haulout.kube.recorder import EventRecorder
 from haulout.kube.reflector import ListWatch
 from haulout.kube.workqueue import WorkQueue
-from haulout.runtime.freezes import FreezeSource, NoFreezes
+from haulout.runtime.freezes import FreezeSource
 from haulout.runtime.journal import Journal
 
 log = logging.getLogger(__name__)
@@ -60,11 +60,11 @@ class ClusterApiController:
         events: EventRecorder,
         settings: ClusterApiSettings | None = None,
         cluster_budget: ClusterBudget | None = None,
-        freezes: FreezeSource | None = None,
+        freezes: FreezeSource,
         metrics: ClusterApiMetrics | None = None,
         instance: str = "",
     ) -> None:
-        self._freezes = freezes or NoFreezes()
+        self._freezes = freezes
         self.settings = settings or ClusterApiSettings()
         self.machines: Informer[Machine] | None = None  # None until Cluster API is found
         self.metrics = metrics or ClusterApiMetrics()

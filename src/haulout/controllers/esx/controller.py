@@ -23,7 +23,7 @@ from haulout.kube.client import Client
 from haulout.kube.informer import Informer
 from haulout.kube.recorder import EventRecorder
 from haulout.runtime.controller import Controller, Run
-from haulout.runtime.freezes import FreezeSource, NoFreezes
+from haulout.runtime.freezes import FreezeSource
 from haulout.runtime.handover import Handover
 from haulout.runtime.journal import Journal
 
@@ -45,15 +45,14 @@ class EsxController:
         journal: Journal,
         nodes: Informer[Node],
         namespace: str,
-        handover: Handover | None = None,
+        handover: Handover,
         about_pods: EventRecorder | None = None,
         drain_metrics: InitiatorDrainMetrics | None = None,
-        freezes: FreezeSource | None = None,
+        freezes: FreezeSource,
     ) -> None:
         self._journal = journal
-        self._freezes = freezes or NoFreezes()
+        self._freezes = freezes
         self._cache = nodes
-        handover = handover or Handover()
         self._node_history = CordonHistory(CORDON_OWNER, journal.history, client.clock)
         self._nodes = EsxNodes(
             client,

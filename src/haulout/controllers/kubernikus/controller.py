@@ -31,7 +31,7 @@ from haulout.kube.client import Client
 from haulout.kube.informer import Informer
 from haulout.kube.mutation_cache import MutationCache
 from haulout.runtime.controller import Controller, Run
-from haulout.runtime.freezes import FreezeSource, NoFreezes
+from haulout.runtime.freezes import FreezeSource
 from haulout.runtime.handover import Handover
 from haulout.runtime.journal import Journal
 
@@ -50,19 +50,18 @@ class KubernikusController:
         journal: Journal,
         settings: KubernikusSettings,
         namespace: str,
-        handover: Handover | None = None,
+        handover: Handover,
         drain_metrics: InitiatorDrainMetrics | None = None,
-        freezes: FreezeSource | None = None,
+        freezes: FreezeSource,
     ) -> None:
         self.journal = journal
-        self._freezes = freezes or NoFreezes()
+        self._freezes = freezes
         self._settings = settings
         self._nodes = MutationCache(nodes)
         self.kubelet_versions = KubeletVersions(client, self._nodes, on_change=self._enqueue_all)
         self._drains = DrainManager(
             client, on_change=self._on_drain_change, on_pod_requested=self._on_eviction, metrics=drain_metrics
         )
-        handover = handover or Handover()
         reconciler = KubernikusReconciler(
             client,
             nodes=self._nodes,

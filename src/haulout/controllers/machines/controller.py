@@ -30,7 +30,7 @@ from haulout.kube.client import Client
 from haulout.kube.informer import Informer
 from haulout.kube.recorder import EventRecorder
 from haulout.runtime.controller import Controller
-from haulout.runtime.freezes import FreezeSource, NoFreezes
+from haulout.runtime.freezes import FreezeSource
 from haulout.runtime.journal import Journal
 
 _NAME = "MachineMaintenance"
@@ -47,10 +47,10 @@ class MachineMaintenanceController:
         events: EventRecorder,
         nodes: Informer[Node],
         settings: MachineSettings | None = None,
-        freezes: FreezeSource | None = None,
+        freezes: FreezeSource,
     ) -> None:
         self.settings = settings or MachineSettings()
-        self._freezes = freezes or NoFreezes()
+        self._freezes = freezes
         self._nodes = nodes
         self.informers = MachineInformers(
             client,

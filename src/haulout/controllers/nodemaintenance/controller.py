@@ -37,7 +37,7 @@ from haulout.drain.metrics import InitiatorDrainMetrics
 from haulout.kube.client import Client
 from haulout.kube.informer import Informer
 from haulout.runtime.controller import Controller
-from haulout.runtime.freezes import FreezeSource, NoFreezes
+from haulout.runtime.freezes import FreezeSource
 from haulout.runtime.handover import Handover
 from haulout.runtime.journal import Journal
 
@@ -60,10 +60,10 @@ class NodeMaintenanceController:
         handover: Handover,
         waiting_list: WaitingList,
         drain_metrics: InitiatorDrainMetrics | None = None,
-        freezes: FreezeSource | None = None,
+        freezes: FreezeSource,
     ) -> None:
         self.settings = settings
-        self._freezes = freezes or NoFreezes()
+        self._freezes = freezes
         self.history = journal.history
         self._clock = client.clock
         self._waiting_list = waiting_list

@@ -49,7 +49,7 @@ from haulout.kube.mutation_cache import MutationCache
 from haulout.kube.recorder import EventRecorder, object_reference
 from haulout.kube.reflector import ListWatch
 from haulout.runtime.controller import Controller
-from haulout.runtime.freezes import FreezeSource, NoFreezes
+from haulout.runtime.freezes import FreezeSource
 from haulout.runtime.journal import Journal, Transition
 
 _NODE_WORKERS = 8
@@ -79,9 +79,9 @@ class MaintenanceNoticeController:
         early_start_source_of: EarlyStartSourceOf = lambda _: None,
         profile_policy: ProfilePolicy | None = None,
         on_status_written: OnStatusWritten = lambda *_: None,
-        freezes: FreezeSource | None = None,
+        freezes: FreezeSource,
     ) -> None:
-        self._freezes = freezes or NoFreezes()
+        self._freezes = freezes
         self.notices = notices
         cache = MutationCache(self.notices)
         profile_policy = profile_policy or ProfilePolicy()

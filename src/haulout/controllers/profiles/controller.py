@@ -26,12 +26,12 @@ from haulout.core.backoff import Backoff
 from haulout.drain.escalation import EscalationStep
 from haulout.drain.manager import DrainSnapshot
 from haulout.drain.metrics import InitiatorDrainMetrics
-from haulout.history.interface import History, NoHistory
+from haulout.history.interface import History
 from haulout.kube.client import Client
 from haulout.kube.informer import Informer
 from haulout.kube.workqueue import WorkQueue
 from haulout.runtime.controller import Controller
-from haulout.runtime.freezes import FreezeSource, NoFreezes
+from haulout.runtime.freezes import FreezeSource
 from haulout.runtime.handover import Handover
 
 NAME = "profiles"  # of the controller in logs and metrics
@@ -58,20 +58,19 @@ class ProfilesController:
         namespace: str,
         informers: Callable[["ProfilesController"], Informers],
         nodes: Informer[Node],
-        history: History | None = None,
-        waiting_list: WaitingList | None = None,
+        history: History,
+        waiting_list: WaitingList,
         drain_metrics: InitiatorDrainMetrics | None = None,
-        handover: Handover | None = None,
-        freezes: FreezeSource | None = None,
+        handover: Handover,
+        freezes: FreezeSource,
     ) -> None:
         self.events = events
-        self._freezes = freezes or NoFreezes()
+        self._freezes = freezes
         self.metrics = events.metrics
-        self.history = history or NoHistory()
+        self.history = history
         self._cache = nodes
         self._nodes = NodeIndex(data_annotation.statuses_of, on_change=self._on_node_change, clock=client.clock)
-        self._waiting_list = waiting_list or WaitingList()
-        handover = handover or Handover()
+        self._waiting_list = waiting_list
         self._executor = ProfilesExecutor(
             client,
             self._nodes,

@@ -31,6 +31,7 @@ from haulout.kube.patches import merge_patch
 from haulout.kube.recorder import EventRecorder
 from haulout.kube.reflector import ListWatch
 from haulout.providers.notice_writer import NoticeWriter
+from haulout.runtime.freezes import NoFreezes
 from support.builders.objects import a_node
 from support.clusters.backends import SandboxBackend
 from support.clusters.crd_installation import install_crd
@@ -139,7 +140,7 @@ async def running(client: Client, *, predictor: FixedPredictor | None = None) ->
     events = EventRecorder(client, instance="test")
     cache: Informer[Node] = Informer(client, ListWatch(NODES), transform=as_is)
     controller = MaintenanceNoticeController(
-        client, events=events, nodes=cache, notices=notice_informer(client), predictor=predictor
+        client, events=events, nodes=cache, notices=notice_informer(client), freezes=NoFreezes(), predictor=predictor
     )
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(run()) for run in (cache.run, controller.notices.run, events.run, controller.run)]

@@ -25,6 +25,7 @@ from haulout.kube.informer import Informer, as_is
 from haulout.kube.patches import merge_patch
 from haulout.kube.recorder import EventRecorder
 from haulout.kube.reflector import ListWatch
+from haulout.runtime.freezes import NoFreezes
 from support.operators.notices import a_notice_cluster
 
 NOW = datetime(2026, 5, 14, 9, 0, tzinfo=UTC)
@@ -115,7 +116,7 @@ async def test_emptied_condition_is_confirmed_by_the_current_node(clock: Clock, 
         nodes: Informer[Node] = Informer(world.client, ListWatch(NODES), transform=as_is)
         events = EventRecorder(world.client, instance="test")
         controller = MaintenanceNoticeController(
-            world.client, events=events, nodes=nodes, notices=notice_informer(world.client)
+            world.client, events=events, nodes=nodes, notices=notice_informer(world.client), freezes=NoFreezes()
         )
         now = await world.client.get(NODES, "n1")
         observed = msgspec.structs.replace(a_node(), metadata=msgspec.structs.replace(a_node().metadata, uid=now.uid))

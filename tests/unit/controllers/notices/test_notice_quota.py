@@ -18,6 +18,7 @@ from haulout.kube.patches import merge_patch
 from haulout.kube.recorder import EventRecorder
 from haulout.kube.reflector import ListWatch
 from haulout.kube.transport import Request, Response, Stream, Transport
+from haulout.runtime.freezes import NoFreezes
 from support.builders.objects import a_node
 from support.clusters.backends import SandboxBackend
 from support.clusters.crd_installation import install_crd
@@ -39,7 +40,9 @@ async def a_cluster(clock: Clock) -> AsyncIterator[Client]:
 async def operating(client: Client) -> AsyncIterator[None]:
     events = EventRecorder(client, instance="test")
     nodes = Informer(client, ListWatch(NODES), transform=as_is)
-    controller = MaintenanceNoticeController(client, events=events, nodes=nodes, notices=notice_informer(client))
+    controller = MaintenanceNoticeController(
+        client, events=events, nodes=nodes, notices=notice_informer(client), freezes=NoFreezes()
+    )
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(node.run()) for node in (events, nodes, controller.notices, controller)]
         yield

@@ -8,6 +8,7 @@ from datetime import timedelta
 
 from haulout.api.maintenancenotice import MAINTENANCE_NOTICES, definition
 from haulout.api.resources import NODES
+from haulout.budget.budget_check import WaitingList
 from haulout.controllers.nodemaintenance.informers import node_cache
 from haulout.controllers.profiles import default_profile
 from haulout.controllers.profiles.controller import NAME, ProfilesController
@@ -16,8 +17,11 @@ from haulout.controllers.profiles.metrics import CONTROLLER
 from haulout.controllers.profiles.view.informers import ProfileInformers
 from haulout.core.clock import Clock
 from haulout.core.timestamps import whole_seconds
+from haulout.history.interface import NoHistory
 from haulout.kube.client import Client
 from haulout.kube.recorder import EventRecorder
+from haulout.runtime.freezes import NoFreezes
+from haulout.runtime.handover import Handover
 from haulout.runtime.journal import Journal
 from support.builders.objects import a_node
 from support.clusters.backends import SandboxBackend
@@ -69,7 +73,15 @@ async def a_world(clock: Clock) -> AsyncIterator[World]:
     profile_events = ProfileEvents(Journal(NAME, events, metrics=client.metrics), clock=clock)
     nodes = node_cache(client)
     controller = ProfilesController(
-        client, events=profile_events, namespace="haulout", informers=create_informers, nodes=nodes
+        client,
+        events=profile_events,
+        namespace="haulout",
+        informers=create_informers,
+        nodes=nodes,
+        history=NoHistory(),
+        waiting_list=WaitingList(),
+        handover=Handover(),
+        freezes=NoFreezes(),
     )
     async with asyncio.TaskGroup() as group:
         running = [group.create_task(item) for item in (events.run(), nodes.run(), controller.run())]

@@ -23,6 +23,7 @@ from haulout.core.clock import Clock
 from haulout.kube.client import Client
 from haulout.kube.patches import merge_patch
 from haulout.kube.recorder import EventRecorder
+from haulout.runtime.freezes import NoFreezes
 from haulout_sandbox.clusterapi.workload_clusters import Outage
 from support.clusters.process import Process
 from support.platforms.clusterapi import ManagementCluster, cluster_key, management_cluster
@@ -37,7 +38,9 @@ async def run_hub(
 
     async def program(client: Client) -> None:
         events = EventRecorder(client, instance="test")
-        controllers.append(ClusterApiController(client, connect=hub.workloads.connect, events=events))
+        controllers.append(
+            ClusterApiController(client, connect=hub.workloads.connect, events=events, freezes=NoFreezes())
+        )
         await controllers[0].run()
 
     async with management_cluster(clock, *keys, versions=versions) as hub:
