@@ -191,7 +191,7 @@ async def _reached(port: int, count: int) -> bool:
             metrics_text = await answer.text()
     except aiohttp.ClientError:
         return False
-    return f'haulout_hub_clusters{{reach="connected"}} {count}\n' in metrics_text
+    return f'haulout_hub_clusters{{connection="connected"}} {count}\n' in metrics_text
 
 
 async def _wait_until(probe: Callable[[], Awaitable[bool]]) -> None:
