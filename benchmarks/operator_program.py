@@ -20,6 +20,8 @@ from haulout.cli import asyncio_runner
 from haulout.cli.run.cluster_mode import open_profiles
 from haulout.controllers.profiles.config.profiles_file import ProfilesFile
 from haulout.core.clock import RealClock
+from haulout.dashboard.api.types import AuthMode
+from haulout.dashboard.auth.settings import AccessSettings
 from haulout.httpserver.listener import ListenAddress
 from haulout.kube.client import Client
 from haulout.kube.transport import Request, Response, Stream
@@ -55,7 +57,8 @@ async def _main(kubeconfig: str, configuration: Path | None, port: int | None) -
     transport = _CountingTransport(HttpTransport(config.load(kubeconfig=kubeconfig, clock=clock), clock=clock))
     client = Client(transport, clock=clock, random=Random())
     metrics = None if port is None else ListenAddress(port, "127.0.0.1")
-    settings = OperatorSettings(namespace="default", identity="benchmark", metrics_address=metrics)
+    access = AccessSettings(mode=AuthMode.OFF)  # what is measured is the dashboard, without the login
+    settings = OperatorSettings(namespace="default", identity="benchmark", metrics_address=metrics, access=access)
     profiles_file = ProfilesFile(configuration or Path("no such file"), environ={}, clock=clock, is_optional=True)
     async with open_profiles(profiles_file, client) as profiles, asyncio.TaskGroup() as group:
         operator = group.create_task(run_operator(client, settings, profiles=profiles))
